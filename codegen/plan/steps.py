@@ -1,0 +1,136 @@
+"""Counts and lengths as a short shared list of integer formulas of one clock, ready to be printed as C.
+
+Two facts keep the list short: floor((floor((x + a)/d) + b)/e) = floor((x + a + b*d)/(d*e)), so chains of windows are
+one division; and min over operands that differ only by a constant is the smallest of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+from codegen.ir.time import Last, Reduce, Rule, TimeNode, Transposed, Upsample, Window
+from codegen.plan.rules import held_back
+
+Kind = Literal["clock", "affine", "min"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """clock: the argument; affine: floor((mul*s + add)/div) of the one source step s; min: the smallest source step.
+
+    `sources` are indices of earlier steps. Division rounds towards minus infinity. A constant is affine with mul 0.
+    """
+
+    kind: Kind
+    sources: tuple[int, ...] = ()
+    mul: int = 1
+    add: int = 0
+    div: int = 1
+
+    def evaluate(self, earlier: list[int], argument: int) -> int:
+        """The step's value from the values of the earlier steps."""
+        if self.kind == "clock":
+            return argument
+        if self.kind == "min":
+            return min(earlier[s] for s in self.sources)
+        return (self.mul * earlier[self.sources[0]] + self.add) // self.div
+
+    def text(self, prefix: str, argument: str) -> str:
+        """The formula for people and for C: source step 0 is `argument`, step n is `<prefix>n`."""
+        names = [argument if s == 0 else f"{prefix}{s}" for s in self.sources]
+        if self.kind == "clock":
+            return argument
+        if self.kind == "min":
+            return f"min({', '.join(names)})"
+        if self.mul == 0:
+            return str(self.add)
+        inner = names[0] if self.mul == 1 else f"{self.mul}*{names[0]}"
+        if self.add:
+            inner += f" {'+' if self.add > 0 else '-'} {abs(self.add)}"
+        return inner if self.div == 1 else f"floor_div({inner}, {self.div})"
+
+
+class StepTable:
+    """Steps under construction; equal formulas get one index. `of` maps a tensor to the step that gives its value."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = [Step("clock")]
+        self.of: dict[str, int] = {}
+
+    def _index(self, step: Step) -> int:
+        if step not in self.steps:
+            self.steps.append(step)
+        return self.steps.index(step)
+
+    def constant(self, value: int) -> int:
+        """Index of a step that is always `value`."""
+        return self._index(Step("affine", (0,), 0, value, 1))
+
+    def affine(self, source: int, mul: int, add: int, div: int) -> int:
+        """Index of floor((mul*source + add)/div), composed with the source step where that is exact."""
+        inner = self.steps[source]
+        if inner.kind == "affine" and inner.mul != 0 and (inner.div == 1 or mul == 1):
+            if inner.div == 1:
+                mul, add = mul * inner.mul, mul * inner.add + add
+            else:
+                mul, add, div = inner.mul, inner.add + add * inner.div, div * inner.div
+            source = inner.sources[0]
+        common = gcd(mul, div)
+        mul, add, div = mul // common, add // common, div // common
+        if (mul, add, div) == (1, 0, 1):
+            return source
+        return self._index(Step("affine", (source,), mul, add, div))
+
+    def minimum(self, sources: list[int]) -> int:
+        """Index of the smallest of some steps; operands that can never be smallest are left out."""
+        smallest: dict[tuple[int, int, int], int] = {}
+        for source in sources:
+            step = self.steps[source]
+            form = (step.sources[0], step.mul, step.div) if step.kind == "affine" else (source, 1, 1)
+            known = smallest.setdefault(form, source)
+            if self._shift(source) < self._shift(known):
+                smallest[form] = source
+        kept = tuple(sorted(set(smallest.values())))
+        return kept[0] if len(kept) == 1 else self._index(Step("min", kept))
+
+    def _shift(self, source: int) -> int:
+        step = self.steps[source]
+        return step.add if step.kind == "affine" else 0
+
+
+def add_count(table: StepTable, node: TimeNode) -> None:
+    """Bind the count A of the node's output (RINGS.md section 1; the same recurrence as rules.count)."""
+    source, rule = table.of[node.inputs[0]], node.rule
+    if isinstance(rule, Window):
+        add = rule.left - rule.extent - held_back(rule) + rule.stride
+        table.of[node.output] = table.affine(source, 1, add, rule.stride)
+    elif isinstance(rule, Upsample):
+        table.of[node.output] = table.affine(source, rule.factor, -rule.offset, 1)
+    elif isinstance(rule, Transposed):
+        table.of[node.output] = table.affine(source, rule.stride, -rule.left - held_back(rule), 1)
+    else:
+        table.of[node.output] = table.minimum([table.of[x] for x in node.inputs])
+
+
+def add_length(table: StepTable, node: TimeNode) -> None:
+    """Bind the length L of the node's output, unclipped (RINGS.md section 5; the same as rules.raw_length)."""
+    table.of[node.output] = _length(table, node.rule, table.of[node.inputs[0]])
+
+
+def _length(table: StepTable, rule: Rule, source: int) -> int:
+    if isinstance(rule, Window):
+        span, s = rule.left + rule.right - rule.extent, rule.stride
+        if not rule.ceil_mode:
+            return table.affine(source, 1, span + s, s)
+        whole = table.affine(source, 1, span + 2 * s - 1, s)
+        return table.minimum([whole, table.affine(source, 1, rule.left - 1 + s, s)])
+    if isinstance(rule, Upsample):
+        return table.affine(source, rule.factor, 0, 1)
+    if isinstance(rule, Transposed):
+        rest = rule.extent - rule.left - rule.right + rule.output_padding
+        return table.affine(source, rule.stride, rest - rule.stride, 1)
+    if isinstance(rule, Reduce | Last):
+        return table.constant(1)
+    return source
