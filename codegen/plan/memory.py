@@ -1,0 +1,89 @@
+"""Placement of buffers with lifetimes in one arena: deterministic greedy, with the lower bound next to the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from codegen.plan.rules import plan_error
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """`bytes` bytes that are live in steps first_step .. last_step, both included."""
+
+    name: str
+    bytes: int
+    first_step: int
+    last_step: int
+
+    def overlaps(self, other: Buffer) -> bool:
+        """True if both are live in a common step."""
+        return self.first_step <= other.last_step and other.first_step <= self.last_step
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Byte offset of every buffer, arena size, and the most live bytes of any step (no arena can be smaller)."""
+
+    offsets: dict[str, int]
+    total: int
+    lower_bound: int
+
+
+def lower_bound(buffers: Sequence[Buffer]) -> int:
+    """Largest number of bytes that are live in one step."""
+    return max(
+        (sum(b.bytes for b in buffers if b.first_step <= at.first_step <= b.last_step) for at in buffers), default=0
+    )
+
+
+def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
+    """Offsets (multiples of `alignment` bytes) so that buffers live in a common step never share a byte.
+
+    Best fit in several orders, the smallest arena wins, the first of equals: the result depends on the input only.
+    A buffer of 0 bytes gets an offset and disturbs nobody. `lower_bound` ignores alignment.
+    """
+    for b in buffers:
+        if b.bytes < 0 or b.first_step > b.last_step:
+            raise plan_error(b.name, f"buffer of {b.bytes} bytes in steps {b.first_step}..{b.last_step}")
+    if alignment < 1 or len({b.name for b in buffers}) != len(buffers):
+        raise plan_error("arena", f"alignment {alignment}, {len(buffers)} buffers", "alignment >= 1 and unique names")
+    bound = lower_bound(buffers)
+    best: Placement | None = None
+    for order in _ORDERS:
+        offsets = _greedy(sorted(buffers, key=order), alignment)
+        total = max((offsets[b.name] + b.bytes for b in buffers), default=0)
+        if best is None or total < best.total:
+            best = Placement({b.name: offsets[b.name] for b in buffers}, total, bound)
+    assert best is not None
+    return best
+
+
+_ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
+    lambda b: (-b.bytes, b.first_step, b.last_step),
+    lambda b: (-b.bytes * (b.last_step - b.first_step + 1), -b.bytes, b.first_step),
+    lambda b: (b.first_step, -b.bytes, b.last_step),
+    lambda b: (b.last_step, -b.bytes, b.first_step),
+    lambda b: (-(b.last_step - b.first_step), -b.bytes, b.first_step),
+)
+
+
+def _greedy(order: Sequence[Buffer], alignment: int) -> dict[str, int]:
+    """Best fit: each buffer into the smallest gap between already placed neighbours, else behind them."""
+    offsets: dict[str, int] = {}
+    placed: list[Buffer] = []
+    for b in order:
+        if b.bytes == 0:
+            offsets[b.name] = 0
+            continue
+        taken = sorted((offsets[p.name], offsets[p.name] + p.bytes) for p in placed if p.overlaps(b))
+        free, best, slack = 0, -1, -1
+        for start, end in taken:
+            gap = start - free - b.bytes
+            if gap >= 0 and (best < 0 or gap < slack):
+                best, slack = free, gap
+            free = max(free, -(-end // alignment) * alignment)
+        offsets[b.name] = best if best >= 0 else free
+        placed.append(b)
+    return offsets
