@@ -214,7 +214,8 @@ def rows(graph: TimeGraph, hop: int) -> tuple[dict[str, int], dict[str, int], di
     """(keep K, ring R, new m) of every tensor in frames for ticks of <= hop: formula F1 of RINGS.md, exact.
 
     Beyond F1: Last(count) needs `count` rows at finish; an Upsample with an offset repeats the last frame in a later
-    tick than the one that made it, so one row survives. An unread tensor keeps nothing and has ring = new.
+    tick than the one that made it, so one row survives. A ring has at least m rows, so that a tick's rows fit side by
+    side; an unread tensor keeps nothing and has ring = new.
     """
     ended = ended_tensors(graph)
     read_by = readers(graph)
