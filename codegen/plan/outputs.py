@@ -58,6 +58,11 @@ class LegalLengths:
         """True if each T is legal."""
         return self.modulus == 1 and bool(self.residues) and not self.too_short
 
+    @property
+    def never(self) -> bool:
+        """True if no clip with a frame is legal: the offline model itself is broken."""
+        return not self.residues and not any(self.exceptions)
+
     def __str__(self) -> str:
         if not self.residues:
             return f"only {', '.join(map(str, self.exceptions)) or 'none'}"
@@ -114,7 +119,8 @@ def out_bound(graph: TimeGraph, output: str, finish: bool = True) -> OutBound:
     c = max(0, *excess, max(excess) - min(excess))
     if finish:
         c = max(c, m * finish_max(graph, output))
-    return OutBound(p, m, c)
+    common = math.gcd(p, m)
+    return OutBound(p // common, m // common, c // common)
 
 
 def latency(graph: TimeGraph, output: str) -> Latency | None:

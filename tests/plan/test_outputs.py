@@ -65,7 +65,11 @@ def test_legal_lengths_of_a_u_net() -> None:
     b = Builder()
     b.add(Join(), b.add(Window(5), "x"), b.add(Window(left=-4), "x"))
     legal = legal_lengths(b.graph())
-    assert legal.every
+    assert legal.every and not legal.never
+    b = Builder()
+    b.add(Join(), b.add(Window(5), "x"), "x")
+    legal = legal_lengths(b.graph())
+    assert legal.never and str(legal) == "only 0"
 
 
 def test_frames_of_padding_before_an_empty_tensor_are_not_legal() -> None:

@@ -185,3 +185,14 @@ def test_reduced_clock_stays_small() -> None:
     for clock in range(p.start, 200):
         small = p.reduced(clock)
         assert small < p.warm_up + p.period and (clock - small) % p.period == 0
+
+
+def test_phases_are_the_shortest() -> None:
+    """up 2: two frames per input; k 2 s 2 below it takes both: one per input again, in one phase."""
+    assert phases(chain_graph(Upsample(2), Window(2, 2), Window(3, 3), Transposed(4, 2))) == {
+        "x": (1, 1),
+        "t1": (1, 2),
+        "t2": (1, 1),
+        "t3": (3, 1),
+        "t4": (3, 2),
+    }
