@@ -70,3 +70,13 @@ int32_t rt_requantize_exact(int32_t acc, uint32_t scale_bits)
         return size == 0x80000000u ? INT32_MIN : -(int32_t)size;
     return size == 0x80000000u ? INT32_MAX : (int32_t)size;
 }
+
+int32_t rt_requantize_slow(int32_t acc, uint32_t scale_bits, int32_t offset)
+{
+    int32_t value = rt_requantize_exact(acc, scale_bits);
+    if (value < -0x10000)
+        value = -0x10000; /* still saturates every code, and the sum cannot overflow */
+    if (value > 0x10000)
+        value = 0x10000;
+    return value + offset;
+}

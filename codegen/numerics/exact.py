@@ -1,7 +1,7 @@
 """The requantization reference in integers only: the numpy twin of `rt_requantize_exact`.
 
-A positive normal float32 is mantissa * 2^-shift with a 24-bit mantissa. The product of two such numbers and its rounding
-to 24 bits and to an integer need shifts, adds and one 24x24-bit multiply: no float arithmetic.
+A positive normal float32 is mantissa * 2^-shift with a 24-bit mantissa. The product of two such numbers and its
+rounding to 24 bits and to an integer need shifts, adds and one 24x24-bit multiply: no float arithmetic.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def round_even(high: Int64Array, rest: Int64Array, bits: Int64Array) -> Int64Arr
     """high + rest / 2^bits rounded half to even, 0 <= rest < 2^bits (bits 0: rest is 0)."""
     half = (np.int64(1) << bits) >> 1
     up = (rest > half) | ((rest == half) & (high & 1 == 1) & (bits > 0))
-    return high + up
+    result: Int64Array = high + up
+    return result
 
 
 def _bit_length(values: Int64Array) -> Int64Array:
@@ -67,18 +68,20 @@ def _bit_length(values: Int64Array) -> Int64Array:
     return np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
 
-def requantize_exact(acc: Int64Array, bits: NDArray[np.uint32] | int) -> Int64Array:
+def requantize_exact(acc: Int64Array, bits: NDArray[np.uint32] | Int64Array | int) -> Int64Array:
     """rint(f32(f32(acc) * S)) saturated to int32; acc int32 values, `bits` the float32 pattern of S, broadcast.
 
     Step by step as rt_requantize.c: acc to 24 bits, product to 24 bits, product to an integer, each half to even.
     Pattern 0 marks a constant channel and gives 0.
     """
-    acc, pattern = np.broadcast_arrays(np.asarray(acc, np.int64), np.asarray(bits, np.int64))
+    acc = np.asarray(acc, np.int64)
+    pattern: Int64Array = np.asarray(bits, np.int64)
+    acc, pattern = np.broadcast_arrays(acc, pattern)
     mantissa = (pattern & 0x7FFFFF) | 0x800000
-    size = np.abs(acc)
+    size: Int64Array = np.abs(acc)
     drop = np.maximum(_bit_length(size) - 24, 0)
     kept = round_even(size >> drop, size & ((np.int64(1) << drop) - 1), drop)
-    product = kept * mantissa  # below 2^24 * 2^24
+    product: Int64Array = kept * mantissa  # below 2^24 * 2^24
     cut = np.maximum(_bit_length(product) - 24, 0)
     product = round_even(product >> cut, product & ((np.int64(1) << cut) - 1), cut)
     exponent = drop + cut + (pattern >> 23) - 150

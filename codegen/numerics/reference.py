@@ -148,7 +148,8 @@ def add(
         value, rest = total // denominator, total % denominator
     tie_or_above = 2 * rest + (value & 1)  # half to even: above the half, or at it with an odd floor
     value = value + (tie_or_above > denominator).astype(np.int64)
-    return (np.clip(value, lo - zy, hi - zy).astype(np.int64) + zy).astype(np.int8)
+    codes: Int64Array = np.clip(value, lo - zy, hi - zy).astype(np.int64) + zy
+    return codes.astype(np.int8)
 
 
 def average_ratio(x: Quant, y: Quant, count: int) -> Fraction:
@@ -183,7 +184,8 @@ def quantize(values: Float32Array, quant: Quant, lo: int = -128, hi: int = 127) 
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.asarray(values, np.float32) / scale
     clamped = np.minimum(np.maximum(ratio, np.float32(lo - zero_point)), np.float32(hi - zero_point))
-    return (np.rint(clamped).astype(np.int64) + zero_point).astype(np.int8)
+    codes: Int64Array = np.rint(clamped).astype(np.int64) + zero_point
+    return codes.astype(np.int8)
 
 
 def chain(*functions: UnaryFunction) -> UnaryFunction:
