@@ -81,6 +81,31 @@ static inline int8_t rt_requantize_s8(int32_t acc, const rt_requant_t *q, int32_
     return rt_limit_s8(code, q->lo, q->hi);
 }
 
+/* An input whose code a form misses. */
+typedef struct {
+    int32_t input;
+    int8_t code;
+} rt_exception_t;
+
+/* An integer times an exact ratio, rounded half to even: form B on one channel, D = 0 where A is enough. The build has
+ * checked every input that can occur (codegen/numerics/linear.py); exceptions are all but unheard of. */
+typedef struct {
+    int32_t multiplier, rounding, parity, flip;
+    const rt_exception_t *exceptions;
+    int32_t exception_count;
+    int8_t lo, hi;
+    uint8_t left_shift, right_shift;
+} rt_linear_t;
+
+static inline int8_t rt_linear_s8(int32_t x, const rt_linear_t *p)
+{
+    int32_t code = rt_form_b(x, p->multiplier, p->rounding, p->parity, p->left_shift, p->right_shift, p->flip);
+    for (int32_t i = 0; i < p->exception_count; ++i)
+        if (p->exceptions[i].input == x)
+            code = p->exceptions[i].code;
+    return rt_limit_s8(code, p->lo, p->hi);
+}
+
 #ifdef __cplusplus
 }
 #endif

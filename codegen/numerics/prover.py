@@ -18,11 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from codegen.numerics.exact import INT32_MAX, INT32_MIN, NumericsError, check_scale
 from codegen.numerics.forms import RequantParams, exact_params, mul_high
 from codegen.numerics.reference import Float32Array, Int64Array, check_bounds
 from codegen.numerics.thresholds import BoolArray, Thresholds, float_thresholds
+
+Float64Array = NDArray[np.float64]
 
 MAX_FRACTION_BITS = 22
 MIN_FRACTION_BITS = 4
@@ -81,22 +84,21 @@ def _points(t: Thresholds, zero_point: int) -> tuple[Points, Points]:
     return lower, upper
 
 
-def choose_layout(scale: Float32Array, t: Thresholds, zero_point: int) -> Layout | None:
+def choose_layout(slope: Float64Array, t: Thresholds, zero_point: int) -> Layout | None:
     """The most fraction bits with which acc << k, M and p stay below 2^31 in every channel, or None.
 
-    S is exact in float64 and a power of two times it too, so M is S * 2^(s + 32 - k) rounded once, half to even.
+    slope * 2^(s + 32 - k) is exact in float64, so M is rounded once, half to even.
     """
     size = np.maximum(np.abs(t.acc_lo), np.abs(t.acc_hi))
     headroom = 31 - np.frexp(size.astype(np.float64))[1].astype(np.int64)
-    wide = scale.astype(np.float64)
-    reach = float(np.max(size * wide, initial=0.0)) + abs(zero_point) + 4
+    reach = float(np.max(size * slope, initial=0.0)) + abs(zero_point) + 4
     for fraction_bits in range(MAX_FRACTION_BITS, MIN_FRACTION_BITS - 1, -1):
         if reach * 2.0**fraction_bits >= 2.0**31 - 2.0**18:
             continue
-        left_shift = np.maximum(np.frexp(wide)[1].astype(np.int64) + fraction_bits + 1, 0)
+        left_shift = np.maximum(np.frexp(slope)[1].astype(np.int64) + fraction_bits + 1, 0)
         if np.all(left_shift <= headroom):
             exponent = (fraction_bits + 32 - left_shift).astype(np.int32)
-            return Layout(fraction_bits, left_shift, np.rint(np.ldexp(wide, exponent)).astype(np.int64))
+            return Layout(fraction_bits, left_shift, np.rint(np.ldexp(slope, exponent)).astype(np.int64))
     return None
 
 
@@ -212,20 +214,17 @@ def _fit_a(conditions: _Conditions) -> _Fit | None:
 
 
 def _fit_b(conditions: _Conditions) -> _Fit | None:
-    """B's R is the even class's; its odd class lies `difference` lower, below half a cell to fit the int32 table."""
+    """B's R is the even class's; the odd class's lies below it by as little as its conditions allow."""
     multiplier = _search_multiplier(conditions, _margin_b)
     if multiplier is None:
         return None
     even, odd = conditions.bounds(multiplier, ("even", "odd"))
-    no_even, no_odd = even.high - even.low >= NO_LIMIT, odd.high - odd.low >= NO_LIMIT
-    r_even, r_odd = np.where(no_even, odd.middle(), even.middle()), np.where(no_odd, even.middle(), odd.middle())
-    swapped = r_even < r_odd
-    r_even = np.where(swapped & ~no_even, np.minimum(even.high, r_odd), r_even)
-    r_odd = np.where(no_odd, r_even, np.minimum(r_odd, r_even))
-    r_even = np.where(no_even, r_odd, r_even)
+    low, high = np.maximum(even.low, odd.low), np.minimum(even.high, odd.high)
+    common = Bounds(low, high, even.acc_low, even.acc_high).middle()
+    r_even, r_odd = np.where(low <= high, common, even.low), np.where(low <= high, common, odd.high)
     difference = r_even - r_odd
     s = conditions.layout.fraction_bits
-    if np.any(difference >= 1 << (s - 1)):
+    if np.any(difference >= 1 << (s - 1)):  # its table entry, difference << (32 - s), must fit int32
         return None
     return _Fit("B", multiplier, r_even, difference << (32 - s))
 
@@ -262,15 +261,15 @@ def _check_input(scale: Float32Array, acc_lo: Int64Array, acc_hi: Int64Array, ta
 
 
 def prove_steps(
-    scale: Float32Array, steps: Thresholds, zero_point: int, forms: tuple[str, ...]
+    slope: Float64Array, steps: Thresholds, zero_point: int, forms: tuple[str, ...]
 ) -> RequantParams | None:
-    """The first of `forms` that meets the thresholds in every channel, or None. scale [C]: slope of the steps.
+    """The first of `forms` that meets the thresholds in every channel, or None.
 
-    Works for any monotone step function near S * acc; `scale` may be rounded, for only the thresholds count.
+    For any monotone step function near slope * acc; slope [C] only starts the search. scale_bits (F) are left 0.
     """
     constant = steps.count == 0
     moving = steps.select(~constant)
-    layout = choose_layout(scale[~constant], moving, zero_point)
+    layout = choose_layout(slope[~constant], moving, zero_point)
     if layout is None:
         return None
     lower, upper = _points(moving, zero_point)
@@ -278,11 +277,11 @@ def prove_steps(
     for form in forms:
         fit = FITS[form](conditions)
         if fit is not None:
-            return _params(fit, layout, scale, steps, zero_point)
+            return _params(fit, layout, steps, zero_point)
     return None
 
 
-def _params(fit: _Fit, layout: Layout, scale: Float32Array, steps: Thresholds, zero_point: int) -> RequantParams:
+def _params(fit: _Fit, layout: Layout, steps: Thresholds, zero_point: int) -> RequantParams:
     """The numbers of all channels: a constant one has M = 0 and R half a cell above its code, never in a window."""
     constant, s = steps.count == 0, layout.fraction_bits
 
@@ -291,7 +290,6 @@ def _params(fit: _Fit, layout: Layout, scale: Float32Array, steps: Thresholds, z
         result[~constant] = values
         return result
 
-    bits = scale.view(np.uint32).astype(np.int64)
     return RequantParams(
         fit.form,
         zero_point,
@@ -304,7 +302,7 @@ def _params(fit: _Fit, layout: Layout, scale: Float32Array, steps: Thresholds, z
         spread(fit.rounding, ((steps.first + zero_point) << s) + (1 << (s - 1))),
         spread(layout.left_shift, 0),
         spread(fit.parity, 0),
-        np.where(constant, 0, bits),
+        np.zeros(len(constant), np.int64),
     )
 
 
@@ -348,15 +346,12 @@ def prove_layer(
     _check_input(scale, acc_lo, acc_hi, target)
     steps = float_thresholds(scale, acc_lo, acc_hi, lo - zero_point, hi - zero_point)
     order = tuple(sorted(("A", "B", "F"), key=lambda form: COST[target][form]))
-    params = prove_steps(scale, steps, zero_point, order)
+    params = prove_steps(scale.astype(np.float64), steps, zero_point, order)
     if params is None:
         params = exact_params(scale, zero_point, lo, hi)
-        constant = steps.count == 0
-        params = replace(
-            params,
-            rounding=np.where(constant, steps.first + zero_point, zero_point),
-            scale_bits=np.where(constant, 0, params.scale_bits),
-        )
+        params = replace(params, rounding=np.where(steps.count == 0, steps.first + zero_point, zero_point))
+    bits = scale.view(np.uint32).astype(np.int64)
+    params = replace(params, scale_bits=np.where(steps.count == 0, 0, bits))
     if not verify_points(params, steps):
         raise AssertionError(f"form {params.form} fails its own proof")
     return Proof(params, scale, acc_lo, acc_hi, steps.count, steps.count == 0, target)

@@ -94,18 +94,23 @@ def requantize(
     return (requantize_value(acc, scale, lo - zero_point, hi - zero_point) + zero_point).astype(np.int8)
 
 
-def round_ratio(numerator: Int64Array, ratio: Fraction, low: int, high: int) -> Int64Array:
-    """numerator * ratio rounded half to even and clamped to low..high, exactly, for ratio > 0.
+def ratio_boundaries(ratio: Fraction, low: int, high: int) -> Int64Array:
+    """The smallest integers n with n * ratio, rounded half to even, >= u for u = low + 1 .. high; ratio > 0.
 
-    Counts the code boundaries below each numerator: value >= u iff 2 * n * num >= (2u - 1) * den (u even: a tie goes
-    up) or > (u odd), so each boundary is one integer, found with Python's integers.
+    n * ratio rounds to u or more iff 2 * n * num >= (2u - 1) * den (u even: a tie goes up) or > (u odd). Python
+    integers; a boundary beyond 2^62 is stored as 2^62.
     """
     num, den = 2 * ratio.numerator, ratio.denominator
     boundaries = []
     for u in range(low + 1, high + 1):
-        first = -((-(2 * u - 1) * den - (u & 1)) // num)  # ceil of (boundary, plus one step when a tie goes down)
+        first = -((-(2 * u - 1) * den - (u & 1)) // num)  # ceil; the odd u needs one more step at a tie
         boundaries.append(min(max(first, -(2**62)), 2**62))
-    below = np.searchsorted(np.asarray(boundaries, np.int64), np.asarray(numerator, np.int64), side="right")
+    return np.asarray(boundaries, np.int64)
+
+
+def round_ratio(numerator: Int64Array, ratio: Fraction, low: int, high: int) -> Int64Array:
+    """numerator * ratio rounded half to even and clamped to low..high, exactly, for ratio > 0."""
+    below = np.searchsorted(ratio_boundaries(ratio, low, high), np.asarray(numerator, np.int64), side="right")
     return low + np.asarray(below, np.int64)
 
 

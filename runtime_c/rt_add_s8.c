@@ -1,0 +1,61 @@
+#include "rt_add_s8.h"
+
+#define RT_ADD_LOW_BITS 22
+
+/* Two operands, one rounding, ties to even: int32 only. */
+static void rt_add_narrow(const int8_t *a, const int8_t *b, int32_t n, const rt_add_t *p, int8_t *y)
+{
+    int32_t ma = p->a_high, mb = p->b_high, constant = p->constant_high, parity = p->parity;
+    int32_t flip = p->flip, lo = p->lo, hi = p->hi;
+    uint32_t shift = p->shift;
+    for (int32_t i = 0; i < n; ++i) {
+        int32_t sum = a[i] * ma + constant + b[i] * mb;
+        if (((sum >> shift) ^ flip) & 1)
+            sum -= parity;
+        y[i] = rt_limit_s8(sum >> shift, lo, hi);
+    }
+}
+
+/* The code of one pair by the wide form, before exceptions and bounds. */
+static int32_t rt_add_wide(int32_t a, int32_t b, const rt_add_t *p)
+{
+    int32_t high = a * p->a_high + p->constant_high + b * p->b_high;
+    int32_t low = a * p->a_low + b * p->b_low + p->constant_low;
+    int32_t sum = high + (low >> RT_ADD_LOW_BITS);
+    if (((sum >> p->shift) ^ p->flip) & 1)
+        sum = high + ((low - p->parity) >> RT_ADD_LOW_BITS);
+    return sum >> p->shift;
+}
+
+/* The listed code of a pair, or the given one. */
+static int32_t rt_add_listed(int32_t a, int32_t b, int32_t code, const rt_add_t *p)
+{
+    int32_t pair = (a + 128) * 256 + b + 128, first = 0, count = p->exception_count;
+    while (count > 0) { /* binary search */
+        int32_t half = count / 2;
+        if (p->exceptions[first + half].pair < pair)
+{ first += half + 1; count -= half + 1; }
+        else
+            count = half;
+    }
+    return first < p->exception_count && p->exceptions[first].pair == pair ? p->exceptions[first].code : code;
+}
+
+void rt_add_s8(const int8_t *a, const int8_t *b, int32_t n, const rt_add_t *p, int8_t *y)
+{
+    if (!p->wide && p->exception_count == 0) {
+        rt_add_narrow(a, b, n, p, y);
+        return;
+    }
+    for (int32_t i = 0; i < n; ++i) {
+        int32_t first = a[i], second = b[i], code;
+        if (p->wide) {
+            code = rt_add_wide(first, second, p);
+        } else {
+            int8_t narrow;
+            rt_add_narrow(a + i, b + i, 1, p, &narrow);
+            code = narrow;
+        }
+        y[i] = rt_limit_s8(rt_add_listed(first, second, code, p), p->lo, p->hi);
+    }
+}
