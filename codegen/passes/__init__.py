@@ -1,0 +1,5 @@
+"""Graph -> Graph, in the order they run."""
+
+from codegen.passes.fold_pads import fold_pads
+
+PASSES = (fold_pads,)

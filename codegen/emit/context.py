@@ -1,0 +1,360 @@
+"""Plans -> the values that templates lay out: names, numbers, sentences. No C is built here beyond single expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from codegen.emit import operators
+from codegen.emit.literals import float_literal, rows
+from codegen.emit.names import comment, unique
+from codegen.ir.graph import Graph, Node, Port
+from codegen.ir.time import Window
+from codegen.ops.base import KernelOp, Table
+from codegen.plan import outputs as plan_outputs
+from codegen.plan.layout import Layout, Storage
+from codegen.plan.receptive_field import Extent
+from codegen.plan.steps import Step
+from codegen.plan.streaming import StreamPlan
+from codegen.report import Report
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Everything known about a model when C is written."""
+
+    graph: Graph
+    extents: dict[str, Extent]
+    plan: StreamPlan
+    layout: Layout
+    report: Report
+    name: str
+    source: str
+    digest: str
+    version: str
+
+
+@dataclass
+class Names:
+    """C identifiers of tensors, nodes and ports."""
+
+    tensors: dict[str, str]
+    nodes: dict[str, str]
+    inputs: list[str]
+    outputs: list[str]
+
+
+def make_names(graph: Graph) -> Names:
+    tensors = unique(graph.tensors)
+    nodes = {node.name: f"node{i}_{tensors[node.output]}" for i, node in enumerate(graph.nodes)}
+    used = unique([p.name for p in graph.inputs] + [f"{p.name} " for p in graph.outputs])
+    ins = [used[p.name] for p in graph.inputs]
+    outs = [used[f"{p.name} "] for p in graph.outputs]
+    return Names(tensors, nodes, ins, outs)
+
+
+def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Context of the model's templates, and all constant tables by name."""
+    names = make_names(c.graph)
+    tables: dict[str, Table] = {}
+    pads = _pad_tables(c, tables)
+    nodes, headers = [], {"rt", "rt_stream"}
+    for i, node in enumerate(c.graph.nodes):
+        assert isinstance(node.op, KernelOp)
+        made = operators.emission(node.op, f"{c.name}_{names.nodes[node.name]}")
+        headers.update(made.kernels)
+        tables.update({f"{names.nodes[node.name]}_{key}": table for key, table in made.tables.items()})
+        nodes.append(_node(c, names, node, i, made, pads))
+    kept = [s for s in c.layout.storage.values() if s.keep]
+    size = 4 + 2 * len(kept) + sum(s.history_bytes for s in kept)
+    context: dict[str, Any] = {
+        "name": c.name,
+        "NAME": c.name.upper(),
+        "version": c.version,
+        "source": comment(c.source),
+        "digest": c.digest,
+        "summary": [comment(line) for line in c.report.summary()],
+        "hop": c.plan.hop,
+        "clip_length": c.graph.clip_length,
+        "state_bytes": c.layout.state_bytes,
+        "scratch_bytes": c.layout.scratch_bytes,
+        "padding_bytes": c.layout.state_bytes - size,
+        "macs_mean": c.report.macs_mean,
+        "macs_peak": c.report.macs_peak,
+        "arena_comment": f"{c.layout.arena_bytes} B used; no plan of this order needs less than {c.layout.arena_bound}",
+        "inputs": [_port(c, p, i, names.inputs[i], False) for i, p in enumerate(c.graph.inputs)],
+        "outputs": [_port(c, p, i, names.outputs[i], True) for i, p in enumerate(c.graph.outputs)],
+        "single": len(c.graph.inputs) == 1 and len(c.graph.outputs) == 1,
+        "histories": [_history(c, s, names) for s in kept],
+        "headers": _include_order(headers),
+        "lanes": _lanes(c),
+        "start": c.plan.start,
+        "warm_up": c.plan.warm_up,
+        "period": c.plan.period,
+        "count_steps": _steps(c.plan.count_steps, {lane.count for lane in c.layout.lanes}),
+        "length_steps": _steps(c.plan.length_steps, {lane.length for lane in c.layout.lanes}),
+        "nodes": nodes,
+        "steps": _schedule(c, names),
+        "unequal": _unequal(c),
+    }
+    context["flipped_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "uint8_t"]
+    context["copied_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "int8_t"]
+    context["tables"] = [_table(key, table) for key, table in tables.items()]
+    context["total"] = sum(table.bytes for table in tables.values())
+    return context, tables
+
+
+def _include_order(kernels: set[str]) -> list[str]:
+    return sorted({kernel.removesuffix("_w16") for kernel in kernels})
+
+
+def _table(key: str, table: Table) -> dict[str, Any]:
+    return {
+        "id": key,
+        "ctype": table.ctype,
+        "count": table.values.size,
+        "comment": comment(table.comment or key),
+        "rows": rows(table.values, table.ctype),
+    }
+
+
+def _pad_tables(c: Compiled, tables: dict[str, Table]) -> dict[int, str]:
+    """One constant frame per padding code, as long as the longest reader needs."""
+    import numpy as np
+
+    longest: dict[int, int] = {}
+    for node in c.graph.nodes:
+        code = _pads_with(node)
+        if code is not None:
+            size = max(c.graph.tensors[x].frame_bytes for x in node.inputs)
+            longest[code] = max(longest.get(code, 0), size)
+    names = {}
+    for code, size in sorted(longest.items()):
+        key = f"pad_{'m' if code < 0 else ''}{abs(code)}"
+        tables[key] = Table("int8_t", np.full(size, code, np.int8), f"a frame of padding with code {code}")
+        names[code] = f"{c.name}_{key}"
+    return names
+
+
+def _pads_with(node: Node) -> int | None:
+    """The code a node reads outside its input's sequence, if it ever does and its kernel wants a frame there."""
+    from codegen.ops.shape import PadFrames
+
+    rule = node.op.rule()
+    outside = isinstance(rule, Window) and (rule.left > 0 or rule.right > 0 or rule.ceil_mode)
+    return node.op.pad_code() if outside and not isinstance(node.op, PadFrames) else None
+
+
+def _fresh(s: Storage, names: Names) -> str:
+    if s.fresh == "input":
+        return f"(const int8_t *)r->in_{names.inputs[s.port]}"
+    if s.fresh == "output":
+        return f"r->out_{names.outputs[s.port]}"
+    return f"r->arena + {s.offset}" if s.offset else "r->arena"
+
+
+def _node(
+    c: Compiled, names: Names, node: Node, index: int, made: operators.Emission, pads: dict[int, str]
+) -> dict[str, Any]:
+    pad = _pads_with(node)
+    streams = []
+    for name in dict.fromkeys(node.inputs):
+        s = c.layout.storage[name]
+        streams.append(
+            {
+                "history": f"&r->st->{names.tensors[name]}[0][0]" if s.keep else "NULL",
+                "head": f"r->st->{names.tensors[name]}_head" if s.keep else "0",
+                "fresh": _fresh(s, names),
+                "pad": "NULL" if pad is None else pads[pad],
+                "lane": s.lane,
+                "bytes": s.frame_bytes,
+                "keep": s.keep,
+            }
+        )
+    y = c.layout.storage[node.output]
+    numbers = dict(made.numbers)
+    distinct = list(dict.fromkeys(node.inputs))
+    numbers["second"] = distinct.index(node.inputs[-1])
+    numbers["rows_of"] = y.frame_bytes
+    for copy in numbers.get("copies", []):
+        copy["operand"] = distinct.index(node.inputs[copy["operand"]])
+    if "size" in numbers:
+        numbers["rows"] = y.frame_bytes // numbers["size"]
+    shapes = " , ".join(f"{names.tensors[x]}{list(c.graph.tensors[x].frame_shape)}" for x in node.inputs)
+    target = f"{names.tensors[node.output]}{list(c.graph.tensors[node.output].frame_shape)}"
+    title = f"{node.op_type or type(node.op).__name__} \"{node.onnx_name}\": {shapes} -> {target}"
+    extent = c.extents[node.output]
+    detail = node.op.describe()
+    return {
+        "index": index,
+        "id": names.nodes[node.name],
+        "comment": comment(title),
+        "window": comment(f"{detail + '; ' if detail else ''}{_extent_text(extent)}"),
+        "streams": streams,
+        "y": {"lane": y.lane, "bytes": y.frame_bytes, "fresh": _fresh(y, names)},
+        "op": numbers,
+        "tables": {key: f"{c.name}_{names.nodes[node.name]}_{key}" for key in made.tables},
+        "template": made.template,
+    }
+
+
+def _extent_text(extent: Extent) -> str:
+    if extent.ended:
+        return f"once per sequence ({extent.ended})"
+    return f"[S,a,b] = {extent}, rf {extent.rf}, lookahead {extent.lookahead}"
+
+
+def _history(c: Compiled, s: Storage, names: Names) -> dict[str, Any]:
+    readers = c.graph.readers(s.tensor)
+    text = ", ".join(f"{names.nodes[n.name]} ({n.op.describe() or 'frame j'})" for n in readers)
+    return {
+        "id": names.tensors[s.tensor],
+        "keep": s.keep,
+        "bytes": s.frame_bytes,
+        "comment": comment(f"last {s.keep} frames for {text}; {s.keep} * {s.frame_bytes} = {s.history_bytes} B"),
+    }
+
+
+def _lanes(c: Compiled) -> list[dict[str, Any]]:
+    members: dict[int, list[str]] = {}
+    for name, s in c.layout.storage.items():
+        members.setdefault(s.lane, []).append(name)
+    return [
+        {
+            "count": lane.count,
+            "length": lane.length,
+            "shortest": lane.shortest,
+            "comment": comment(", ".join(members[i][:6]) + (", ..." if len(members[i]) > 6 else "")),
+        }
+        for i, lane in enumerate(c.layout.lanes)
+    ]
+
+
+def _steps(steps: tuple[Step, ...], used: set[int]) -> list[dict[str, Any]]:
+    """The steps that some lane needs, as C expressions of n and earlier steps."""
+    needed = set(used)
+    for i in range(len(steps) - 1, -1, -1):
+        if i in needed:
+            needed.update(steps[i].sources)
+    return [{"index": i, "c": _step(step)} for i, step in enumerate(steps) if i in needed]
+
+
+def _step(step: Step) -> str:
+    if step.kind == "clock":
+        return "n"
+    if step.kind == "min":
+        text = f"a{step.sources[0]}"
+        for source in step.sources[1:]:
+            text = f"rt_min({text}, a{source})"
+        return text
+    if step.mul == 0:
+        return str(step.add)
+    inner = f"a{step.sources[0]}" if step.mul == 1 else f"{step.mul} * a{step.sources[0]}"
+    if step.add:
+        inner += f" {'+' if step.add > 0 else '-'} {abs(step.add)}"
+    if step.div == 1:
+        return inner
+    if step.div & (step.div - 1) == 0:
+        return f"({inner}) >> {step.div.bit_length() - 1} /* floor of / {step.div} */"
+    return f"rt_floor_div({inner}, {step.div})"
+
+
+def _schedule(c: Compiled, names: Names) -> list[dict[str, Any]]:
+    """Nodes in order, each followed by what must happen before its inputs' scratch is used again."""
+    steps: list[dict[str, Any]] = []
+    for at in range(len(c.graph.nodes) + 1):
+        if at > 0:
+            steps.append({"kind": "node", "id": names.nodes[c.graph.nodes[at - 1].name]})
+        written = [p.tensor for p in c.graph.inputs] if at == 0 else [c.graph.nodes[at - 1].output]
+        for i, port in enumerate(c.graph.outputs):
+            s = c.layout.storage[port.tensor]
+            if port.tensor in written and s.fresh != "output":
+                steps.append(_copy_out(s, port, names.outputs[i], names))
+        for name, s in c.layout.storage.items():
+            if s.keep and c.layout.last_read[name] == at:
+                steps.append(
+                    {
+                        "kind": "commit",
+                        "id": names.tensors[name],
+                        "keep": s.keep,
+                        "fresh": _fresh(s, names),
+                        "lane": s.lane,
+                        "bytes": s.frame_bytes,
+                    }
+                )
+    return steps
+
+
+def _copy_out(s: Storage, port: Port, out: str, names: Names) -> dict[str, Any]:
+    count = f"(r->to[{s.lane}] - r->from[{s.lane}]) * {s.frame_bytes}"
+    if port.qparams and port.qparams.unsigned:
+        return {
+            "kind": "call",
+            "call": "rt_flip_s8",
+            "arguments": f"{_fresh(s, names)}, {count}, (int8_t *)r->out_{out}",
+        }
+    return {"kind": "call", "call": "memcpy", "arguments": f"r->out_{out}, {_fresh(s, names)}, (size_t)({count})"}
+
+
+def _unequal(c: Compiled) -> list[tuple[int, int, str]]:
+    found = []
+    for x, y in c.plan.unequal_joins:
+        pair = (c.layout.storage[x].lane, c.layout.storage[y].lane)
+        if pair[0] != pair[1]:
+            found.append((*pair, comment(f"{x} joins {y}")))
+    return found
+
+
+def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> dict[str, Any]:
+    s = c.layout.storage[port.tensor]
+    q = port.qparams
+    unsigned = bool(q and q.unsigned) or port.dtype == "uint8"
+    tensor = c.graph.tensors[port.tensor]
+    context: dict[str, Any] = {
+        "id": name,
+        "MACRO": name.upper(),
+        "comment": comment(port.name),
+        "ctype": "uint8_t" if unsigned else "int8_t",
+        "bytes": s.frame_bytes,
+        "lane": s.lane,
+        "offset": s.offset,
+        "fresh": s.fresh,
+        "frame_text": comment(_frame_text(port, tensor.frame_shape)),
+        "scale": None if q is None else float_literal(q.scale),
+        "zero_point": 0 if q is None else q.zero_point + (128 if unsigned else 0),
+        "low": 0 if unsigned else -128,
+        "high": 255 if unsigned else 127,
+    }
+    context["quantization"] = (
+        "raw codes" if q is None else f"scale {context['scale']}, zero point {context['zero_point']}"
+    )
+    if is_output:
+        context.update(_output_numbers(c, port))
+    return context
+
+
+def _output_numbers(c: Compiled, port: Port) -> dict[str, Any]:
+    extent = c.extents[port.tensor]
+    time = c.graph.time_graph()
+    if c.graph.clip_length is not None:
+        frames = c.plan.finished(c.graph.clip_length)[port.tensor]
+        text = f"({frames} * ((n) / {c.graph.clip_length} + 2))"
+        bound = {"P": frames, "M": c.graph.clip_length, "c": 2 * frames * c.graph.clip_length, "finish": 2 * frames}
+    else:
+        push = plan_outputs.out_bound(time, port.tensor, finish=False)
+        most = plan_outputs.finish_max(time, port.tensor)
+        scaled = "(n)" if push.P == 1 else f"(n) * {push.P}"
+        value = f"({scaled} + {push.c})" if push.M == 1 else f"(({scaled} + {push.c}) / {push.M})"
+        text = f"({value} > {most} ? {value} : {most})"
+        bound = {"P": push.P, "M": push.M, "c": push.c, "finish": most}
+    lookahead = 0 if extent.ended or extent.lookahead is None else -(-extent.lookahead // 1)
+    return {"max_out": text, "bound": bound, "lookahead": int(lookahead), "timing": comment(_extent_text(extent))}
+
+
+def _frame_text(port: Port, frame_shape: tuple[int, ...]) -> str:
+    """How the ONNX axes lie in a frame: `[8] = ONNX axis 1 of [1, 8, T]`."""
+    axes = port.view.storage_order()
+    used = [str(i) for i in axes if any(not p.is_time and p.size > 1 for p in port.view.axes[i])]
+    shape = "[" + ", ".join(str(n) for n in port.shape) + "]"
+    order = f"ONNX axes {', '.join(used)} of {shape}, last one contiguous" if used else f"one value of {shape}"
+    return f"{list(frame_shape)} ({order})"

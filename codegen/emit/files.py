@@ -1,0 +1,128 @@
+"""All files of the generated folder, by relative path."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from codegen.emit import render
+from codegen.emit.context import Compiled, model_context
+from codegen.emit.literals import rows
+from codegen.ir.graph import Port
+from codegen.ir.view import View
+from codegen.reference.whole_clip import run_codes
+
+MANIFEST_SCHEMA = "onnx2stream manifest 1"
+GOLDEN_SEED = 20240229
+GOLDEN_BYTES = 1 << 14
+
+
+def all_files(c: Compiled) -> dict[str, str]:
+    context, tables = model_context(c)
+    kernels = set(context["headers"]) | {"rt_conv_s8_w16"} if _has_wide(c) else set(context["headers"])
+    files = {
+        f"src/{c.name}.h": render.render("model.h.j2", context),
+        f"src/{c.name}.c": render.render("model.c.j2", context),
+        f"src/{c.name}_float.h": render.render("float.h.j2", context),
+        f"src/{c.name}_weights.h": render.render("weights.h.j2", context),
+        f"src/{c.name}_weights.c": render.render("weights.c.j2", context),
+    }
+    files.update({f"src/{name}": text for name, text in render.runtime_files(kernels).items()})
+    files = {path: render.with_prefix(text, c.name) for path, text in files.items()}
+    sources = sorted(path for path in files if path.endswith(".c"))
+    golden = _golden(c)
+    outer = context | {"sources": sources, "report": c.report, "golden": golden}
+    files["test/selftest.h"] = render.render("test/selftest.h.j2", outer)
+    files["test/selftest.c"] = render.render("test/selftest.c.j2", outer)
+    files["test/main.c"] = render.render("test/main.c.j2", outer)
+    files["CMakeLists.txt"] = render.render("CMakeLists.txt.j2", outer)
+    files["README.md"] = render.render("README.md.j2", outer)
+    files["manifest.json"] = json.dumps(_manifest(c, context, sources, sorted(files)), indent=1) + "\n"
+    files["report.json"] = json.dumps(c.report.to_json(), indent=1) + "\n"
+    return dict(sorted(files.items()))
+
+
+def _has_wide(c: Compiled) -> bool:
+    return any(getattr(node.op, "weights", np.zeros(0, np.int8)).dtype == np.int16 for node in c.graph.nodes)
+
+
+def _golden(c: Compiled) -> dict[str, Any]:
+    """A seeded input clip and the reference's output, at most about GOLDEN_BYTES of input."""
+    frame = max(c.graph.tensors[p.tensor].frame_bytes for p in c.graph.inputs)
+    rng = np.random.default_rng(GOLDEN_SEED)
+    total = c.graph.clip_length or _golden_length(c, max(4, GOLDEN_BYTES // frame))
+    inputs = {
+        p.tensor: rng.integers(-128, 128, (total, c.graph.tensors[p.tensor].frame_bytes)).astype(np.int8)
+        for p in c.graph.inputs
+    }
+    codes = run_codes(c.graph, inputs)
+    return {
+        "frames": total,
+        "inputs": [_golden_port(p, codes[p.tensor]) for p in c.graph.inputs],
+        "outputs": [_golden_port(p, codes[p.tensor]) for p in c.graph.outputs],
+    }
+
+
+def _golden_length(c: Compiled, most: int) -> int:
+    """A legal length that fills the pipeline where that is affordable."""
+    from codegen.plan.outputs import is_legal
+
+    time = c.graph.time_graph()
+    wanted = min(most, c.plan.warm_up + 4 * c.plan.period + 16)
+    for total in range(wanted, wanted + 4 * c.plan.period + 1):
+        if is_legal(time, total):
+            return total
+    return wanted
+
+
+def _golden_port(port: Port, codes: Any) -> dict[str, Any]:
+    unsigned = port.dtype == "uint8" or bool(port.qparams and port.qparams.unsigned)
+    values = codes.reshape(-1).astype(np.int16) + (128 if unsigned else 0)
+    return {
+        "count": int(values.size),
+        "frames": int(codes.shape[0]),
+        "rows": rows(values, "int8_t") if values.size else "    0",
+        "size": max(1, int(values.size)),
+    }
+
+
+def _manifest(c: Compiled, context: dict[str, Any], sources: list[str], files: list[str]) -> dict[str, Any]:
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "tool": f"onnx2stream {c.version}",
+        "name": c.name,
+        "model": c.source,
+        "sha256": c.digest,
+        "hop": c.plan.hop,
+        "clip_length": c.graph.clip_length,
+        "single": context["single"],
+        "memory": {"state_bytes": c.layout.state_bytes, "scratch_bytes": c.layout.scratch_bytes},
+        "sources": sources,
+        "files": [*files, "manifest.json", "report.json"],
+        "inputs": [_manifest_port(p, v) for p, v in zip(c.graph.inputs, context["inputs"], strict=True)],
+        "outputs": [_manifest_port(p, v) for p, v in zip(c.graph.outputs, context["outputs"], strict=True)],
+    }
+
+
+def _manifest_port(port: Port, values: dict[str, Any]) -> dict[str, Any]:
+    q = port.qparams
+    return {
+        "name": port.name,
+        "id": values["id"],
+        "dtype": port.dtype,
+        "code_dtype": "uint8" if values["ctype"] == "uint8_t" else "int8",
+        "shape": list(port.shape),
+        "scale": None if q is None else q.scale,
+        "zero_point": None if q is None else values["zero_point"],
+        "stream_axis": port.view.time_axis,
+        "frame_elements": values["bytes"],
+        "axes": view_to_json(port.view),
+        **({"max_out": values["bound"]} if "bound" in values else {}),
+    }
+
+
+def view_to_json(view: View) -> list[list[list[int | None]]]:
+    """[size, stride] of every piece of every ONNX axis; stride null is the stream axis."""
+    return [[[p.size, p.stride] for p in axis] for axis in view.axes]

@@ -1,0 +1,65 @@
+"""Numbers and tables as C text."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.numerics.forms import RequantParams
+from codegen.ops.base import Table
+
+C_TYPES = {
+    np.dtype(np.int8): "int8_t",
+    np.dtype(np.uint8): "uint8_t",
+    np.dtype(np.int16): "int16_t",
+    np.dtype(np.uint16): "uint16_t",
+    np.dtype(np.int32): "int32_t",
+    np.dtype(np.uint32): "uint32_t",
+}
+REQUANT_ARRAYS = ("multiplier", "rounding", "left_shift", "parity", "scale_bits")
+COMMENTS = {
+    "multiplier": "M of p = ((acc << k) * M >> 32) + R",
+    "rounding": "R of p, or the zero point",
+    "left_shift": "k of p",
+    "parity": "what odd boundaries differ by",
+    "scale_bits": "float32 bits of S = x_scale * w_scale / y_scale",
+}
+
+
+def integer(value: int) -> str:
+    """A C literal of type int (the most negative number has no literal of its own)."""
+    return "(-2147483647 - 1)" if value == -(1 << 31) else str(value)
+
+
+def float_literal(value: float) -> str:
+    """The shortest decimal float32 literal that reads back as the same value."""
+    text = np.format_float_scientific(np.float32(value), unique=True, trim="0")
+    return f"{text}f"
+
+
+def rows(values: npt.NDArray[np.generic], ctype: str, width: int = 116) -> str:
+    """Array elements in lines of at most `width` characters."""
+    suffix = "u" if ctype == "uint32_t" else ""
+    lines, line = [], "   "
+    for value in values.reshape(-1).tolist():
+        text = f" {integer(value)}{suffix},"
+        if len(line) + len(text) > width:
+            lines.append(line)
+            line = "   "
+        line += text
+    lines.append(line.rstrip(","))
+    return "\n".join(lines)
+
+
+def typed(values: npt.NDArray[np.generic], comment: str = "") -> Table:
+    """A table whose C type is the array's own."""
+    return Table(C_TYPES[values.dtype], values, comment)
+
+
+def requantize_initializer(params: RequantParams, prefix: str) -> tuple[str, dict[str, Table]]:
+    """Initialiser of an rt_requant_t and the per-channel tables that it points to (named `prefix`_<field>)."""
+    tables = {name: typed(values, COMMENTS[name]) for name, values in params.tables().items()}
+    pointers = [f"{prefix}_{name}" if name in tables else "NULL" for name in REQUANT_ARRAYS]
+    numbers = [params.window, params.flip, params.zero_point, params.lo, params.hi, params.right_shift]
+    text = ", ".join([*pointers, *(integer(n) for n in numbers), f"RT_FORM_{params.form}"])
+    return f"{{{text}}}", tables

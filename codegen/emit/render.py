@@ -1,0 +1,59 @@
+"""Contexts -> text. The only module that imports jinja2."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from codegen.resources import runtime_folder, templates_folder
+
+INCLUDE = re.compile(r'^\s*#include\s+"(rt[a-z0-9_]*\.h)"', re.MULTILINE)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(str(templates_folder())),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def render(template: str, context: dict[str, Any]) -> str:
+    return _environment().get_template(template).render(context)
+
+
+def runtime_files(kernels: set[str]) -> dict[str, str]:
+    """The runtime sources of these kernels with everything they include, by file name."""
+    folder = runtime_folder()
+    files: dict[str, str] = {}
+    waiting = [name for kernel in sorted(kernels) for name in (f"{kernel}.h", f"{kernel}.c")]
+    while waiting:
+        name = waiting.pop()
+        path: Path = folder / name
+        if name in files or not path.is_file():
+            continue
+        files[name] = path.read_text(encoding="utf-8")
+        for included in INCLUDE.findall(files[name]):
+            waiting += [included, f"{included[:-2]}.c"]
+    return dict(sorted(files.items()))
+
+
+def with_prefix(text: str, name: str) -> str:
+    """Give all runtime identifiers the model's prefix, so that two models link into one program.
+
+    Names of included files stay as they are.
+    """
+    lines = []
+    for line in text.split("\n"):
+        if not line.lstrip().startswith("#include"):
+            line = re.sub(r"\brt_(?=[a-z0-9])", f"{name}_rt_", line)
+            line = re.sub(r"\bRT_(?=[A-Z0-9])", f"{name.upper()}_RT_", line)
+        lines.append(line)
+    return "\n".join(lines)

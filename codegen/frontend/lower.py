@@ -1,0 +1,189 @@
+"""`Model` -> `Graph`: ONNX nodes become operators on frames; layout operators vanish into views.
+
+Shapes are inferred here, with a concrete clip length, by each operator's own rule; shapes stored in the file are never
+read. A model whose stream axis has no fixed length is lowered for two lengths, and the two graphs must agree: that is
+how constants computed from the length (Slice ends, Reshape targets, pads) are known to mean the same for every length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from codegen.errors import CodegenError, Problem, unsupported
+from codegen.frontend.constants import fold
+from codegen.frontend.load import Model, OnnxNode, printable
+from codegen.frontend.stream_axis import PinnedInput
+from codegen.ir.graph import Const, Graph, Node, Port, Tensor
+from codegen.ir.view import Piece, View, compact
+from codegen.ops.base import Op
+
+STAGE = "import"
+MAX_FRAME_ELEMENTS = 1 << 26
+
+
+class Poison:
+    """Stands for a value that could not be lowered; whatever reads it is skipped silently."""
+
+
+Lowered = View | Const | Poison | None
+LowerFunction = Callable[[OnnxNode, Sequence["View | Const | None"], "Lowering"], "Sequence[View | Const]"]
+
+
+@dataclass
+class Lowering:
+    """What the per-operator functions work with: they read values and emit nodes."""
+
+    model: Model
+    endless: bool
+    values: dict[str, Lowered] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def tensor(self, view: View) -> Tensor:
+        return self.tensors[view.tensor]
+
+    def new_tensor(self, name: str, frame_shape: Sequence[int], length: int) -> str:
+        unique, count = name, 1
+        while unique in self.tensors:
+            count += 1
+            unique = f"{name}#{count}"
+        tensor = Tensor(unique, tuple(int(n) for n in frame_shape), int(length), onnx_name=name)
+        if tensor.frame_bytes > MAX_FRAME_ELEMENTS:
+            raise unsupported(STAGE, printable(name), f"{tensor.frame_bytes} elements in one frame")
+        self.tensors[unique] = tensor
+        return unique
+
+    def emit(
+        self, op: Op, inputs: Sequence[str], frame_shape: Sequence[int], length: int, node: OnnxNode, name: str = ""
+    ) -> str:
+        """Append an operator; returns the tensor it writes."""
+        out = self.new_tensor(name or node.outputs[0], frame_shape, length)
+        title = node.name or node.outputs[0]
+        self.nodes.append(Node(out, op, tuple(inputs), out, title, node.op_type, node.path))
+        return out
+
+    def arrange(self, view: View, order: Sequence[int], node: OnnxNode) -> View:
+        """The view with its frame row-major over the ONNX axes `order`; a copy node is added where it isn't."""
+        from codegen.ops.shape import Copy
+
+        if view.is_compact(order) and self._covers(view):
+            return view
+        sizes = [int(np.prod([p.size for p in view.axes[i] if not p.is_time], dtype=np.int64)) for i in order]
+        op = Copy(tuple(view.frame_pieces(order)))
+        source = self.tensor(view)
+        name = self.emit(op, [view.tensor], sizes, source.length, node, f"{node.outputs[0]}/copy")
+        axes = list(view.axes)
+        for i, axis in zip(order, compact(sizes), strict=True):
+            time = [piece for piece in view.axes[i] if piece.is_time]
+            axes[i] = (*time, *axis) if time else axis
+        return View(name, tuple(axes))
+
+    def _covers(self, view: View) -> bool:
+        count = int(np.prod([p.size for axis in view.axes for p in axis if not p.is_time], dtype=np.int64))
+        return count == self.tensor(view).frame_bytes
+
+    def elementwise(self, view: View, op: Op, node: OnnxNode) -> View:
+        """Apply a pointwise operator; the result lies in memory as its input does."""
+        source = self.tensor(view)
+        return View(self.emit(op, [view.tensor], source.frame_shape, source.length, node), view.axes)
+
+
+def lower(
+    model: Model, pinned: Sequence[PinnedInput], functions: dict[tuple[str, str], LowerFunction]
+) -> tuple[Graph, list[Problem]]:
+    """The model as a graph of real-valued and code operators, with all problems found on the way."""
+    ctx = Lowering(model, endless=any(p.endless for p in pinned))
+    for name, array in model.constants.items():
+        ctx.values[name] = Const(array)
+    inputs = [_input(ctx, p) for p in pinned]
+    for node in model.nodes:
+        _lower_node(ctx, node, functions)
+    outputs = _outputs(ctx)
+    clip = next((p.length for p in pinned if p.stream_axis is not None), 1)
+    taps = {name: value for name, value in ctx.values.items() if isinstance(value, View)}
+    graph = Graph(
+        model.name,
+        tuple(inputs),
+        tuple(outputs),
+        ctx.tensors,
+        tuple(ctx.nodes),
+        None if ctx.endless else clip,
+        tuple(ctx.notes),
+        taps,
+    )
+    return graph, ctx.problems
+
+
+def _input(ctx: Lowering, pinned: PinnedInput) -> Port:
+    shape, axis = pinned.shape, pinned.stream_axis
+    frame = [size for i, size in enumerate(shape) if i != axis]
+    name = ctx.new_tensor(pinned.name, frame or [1], 1 if axis is None else shape[axis])
+    axes = compact(frame)
+    if axis is not None:
+        axes.insert(axis, (Piece(shape[axis], None),))
+    view = View(name, tuple(axes))
+    ctx.values[pinned.name] = view
+    return Port(pinned.name, view, pinned.dtype, pinned.declared)
+
+
+def _lower_node(ctx: Lowering, node: OnnxNode, functions: dict[tuple[str, str], LowerFunction]) -> None:
+    args = [ctx.values.get(name) if name else None for name in node.inputs]
+    results: Sequence[Lowered] = []
+    try:
+        if any(isinstance(arg, Poison) for arg in args):
+            pass
+        else:
+            clean = [arg for arg in args if not isinstance(arg, Poison)]
+            folded = fold(node, clean, ctx.model.opset)
+            results = folded if folded is not None else _call(ctx, node, clean, functions)
+    except CodegenError as error:
+        ctx.problems.extend(error.problems)
+    for i, name in enumerate(node.outputs):
+        if name:
+            ctx.values[name] = results[i] if i < len(results) else Poison()
+
+
+def _call(
+    ctx: Lowering,
+    node: OnnxNode,
+    args: Sequence[View | Const | None],
+    functions: dict[tuple[str, str], LowerFunction],
+) -> Sequence[View | Const]:
+    function = functions.get((node.domain, node.op_type))
+    if function is None:
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        known = any(op == node.op_type for _, op in functions)
+        found = f"operator {printable(name)} is not known" + (" in this domain" if known else "")
+        hint = "Replace it in the model, or cut the model before it" if not known else "Use the standard operator"
+        raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
+    if "subgraph" in node.attrs.values():
+        raise unsupported(STAGE, node.title, "it holds a subgraph", hint="Export without control flow")
+    try:
+        return function(node, args, ctx)
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        found = f"its inputs or attributes do not fit the operator ({type(error).__name__}: {error})"
+        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker") from error
+
+
+def _outputs(ctx: Lowering) -> list[Port]:
+    ports = []
+    for value in ctx.model.outputs:
+        lowered = ctx.values.get(value.name)
+        if isinstance(lowered, Const):
+            found = "it is a constant, independent of the input"
+            ctx.problems.append(Problem(f"output {printable(value.name)}", found, hint="Remove the output"))
+        elif lowered is None:
+            ctx.problems.append(Problem(f"output {printable(value.name)}", "no node computes it"))
+        elif isinstance(lowered, View):
+            declared = value.shape or lowered.shape
+            ports.append(Port(value.name, lowered, value.dtype, declared))
+    return ports

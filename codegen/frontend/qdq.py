@@ -1,0 +1,493 @@
+"""Graph of reals between QuantizeLinear and DequantizeLinear -> graph of int8 operators.
+
+A real tensor is kept as an expression until a QuantizeLinear asks for its codes; then the whole expression becomes one
+int8 operator. Nothing else may turn a real into codes, so no float operator can slip through: what cannot be expressed
+is an error that names its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from codegen.errors import CodegenError, Problem
+from codegen.ir.graph import Const, Graph, Node, Port, QParams, Tensor
+from codegen.ir.view import View
+from codegen.numerics import reference as numeric
+from codegen.numerics.exact import NumericsError
+from codegen.ops import int8
+from codegen.ops.base import KernelOp, Op
+from codegen.ops.conv import Conv, ConvS8, Requantize
+from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
+from codegen.ops.pool import MaxPoolS8, Pool
+from codegen.ops.shape import Concat, Copy, PadFrames
+from codegen.ops.softmax import Softmax
+from codegen.ops.unary import function_of, is_clamp
+
+STAGE = "quantization"
+INT32_MAX = (1 << 31) - 1
+MOVES = (Copy, PadFrames, Concat)
+FLOAT_HINT = (
+    "Quantize it with `codegen quantize` or onnxruntime's quantize_static (QDQ format, int8 activations and weights)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Codes:
+    """Exactly (codes - zero_point) * scale of a stored tensor."""
+
+    tensor: str
+    q: QParams
+
+
+@dataclass(frozen=True, eq=False)
+class RawInput:
+    """A float graph input that nothing has quantized yet."""
+
+    tensor: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """The real result of `node` on operands: a product, pair, pool, softmax or movement, not yet rounded to codes."""
+
+    node: Node
+    operands: tuple[Real, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Unary functions applied to `base`, first one first."""
+
+    base: Codes | RawInput | Pending
+    functions: tuple[Unary, ...]
+
+
+Real = Codes | RawInput | Pending | Chain
+
+
+def to_int8(graph: Graph) -> Graph:
+    """Every tensor int8 with QParams. Raises CodegenError (3) with all operators that stay float."""
+    builder = _Builder(graph)
+    for node in graph.nodes:
+        builder.run(node)
+    outputs = [builder.output(port) for port in graph.outputs]
+    if builder.problems:
+        raise CodegenError(STAGE, builder.summary())
+    inputs = [builder.input(port) for port in graph.inputs]
+    taps = {
+        name: View(builder.stored[view.tensor], view.axes)
+        for name, view in graph.taps.items()
+        if view.tensor in builder.stored
+    }
+    result = replace(
+        graph,
+        inputs=tuple(inputs),
+        outputs=tuple(port for port in outputs if port),
+        nodes=tuple(builder.nodes),
+        tensors=builder.tensors,
+        taps=taps,
+        notes=(*graph.notes, *builder.notes),
+    )
+    return prune(result)
+
+
+def prune(graph: Graph) -> Graph:
+    """Drop operators and tensors that no output needs."""
+    needed = {port.tensor for port in graph.outputs}
+    kept = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    alive = needed | {port.tensor for port in graph.inputs}
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in alive}
+    taps = {name: view for name, view in graph.taps.items() if view.tensor in alive}
+    return replace(graph, nodes=tuple(kept[::-1]), tensors=tensors, taps=taps)
+
+
+@dataclass
+class _Builder:
+    graph: Graph
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    reals: dict[str, Real | None] = field(default_factory=dict)
+    stored: dict[str, str] = field(default_factory=dict)
+    quantized_inputs: dict[str, QParams] = field(default_factory=dict)
+    floats: int = 0
+
+    def __post_init__(self) -> None:
+        self.codes = _code_params(self.graph)
+        for port in self.graph.inputs:
+            self.tensors[port.tensor] = self.graph.tensors[port.tensor]
+            if port.dtype in ("int8", "uint8"):
+                self.stored[port.tensor] = port.tensor
+                self._set_qparams(port.tensor, self.codes.get(port.tensor))
+            else:
+                self.reals[port.tensor] = RawInput(port.tensor)
+
+    def _set_qparams(self, tensor: str, q: QParams | None) -> None:
+        self.tensors[tensor] = replace(self.tensors[tensor], qparams=q)
+
+    def fail(self, node: Node, found: str, allowed: str = "", hint: str = "") -> None:
+        self.problems.append(Problem(node.where, found, allowed, hint))
+
+    def run(self, node: Node) -> None:
+        """One operator of the real graph."""
+        try:
+            self._run(node)
+        except NumericsError as error:
+            self.fail(node, str(error), hint="Calibrate the model again")
+        except _FailedError:
+            self.reals[node.output] = None
+
+    def _run(self, node: Node) -> None:
+        op = node.op
+        if isinstance(op, Quantize):
+            self.stored[node.output] = self.force(self.real(node.inputs[0]), op.qparams, node)
+        elif isinstance(op, Dequantize):
+            self.reals[node.output] = Codes(self.code(node, node.inputs[0]), op.qparams)
+        elif node.inputs[0] in self.stored:
+            self._on_codes(node)
+        elif isinstance(op, Unary):
+            base = self.real(node.inputs[0])
+            before = base.functions if isinstance(base, Chain) else ()
+            self.reals[node.output] = Chain(base.base if isinstance(base, Chain) else base, (*before, op))
+        else:
+            self.reals[node.output] = self._bias_added(node) or Pending(node, tuple(self.real(x) for x in node.inputs))
+
+    def real(self, tensor: str) -> Real:
+        value = self.reals.get(tensor)
+        if value is None:
+            raise _FailedError
+        return value
+
+    def code(self, node: Node, tensor: str) -> str:
+        if tensor not in self.stored:
+            if self.reals.get(tensor) is None:
+                raise _FailedError
+            self.fail(node, "it dequantizes a tensor that is not quantized", hint="Export the model again")
+            raise _FailedError
+        return self.stored[tensor]
+
+    def emit(self, op: KernelOp, inputs: Sequence[str], q: QParams | None, node: Node, name: str = "") -> str:
+        out, count = name or node.output, 1
+        while out in self.tensors:
+            count += 1
+            out = f"{name or node.output}#{count}"
+        like = self.graph.tensors[node.output]
+        self.tensors[out] = Tensor(out, like.frame_shape, like.length, q, like.onnx_name)
+        self.nodes.append(Node(out, op, tuple(inputs), out, node.onnx_name, node.op_type, node.path))
+        return out
+
+    def _on_codes(self, node: Node) -> None:
+        """Movement and pools on quantized tensors, without a DequantizeLinear around them."""
+        names = [self.code(node, x) for x in node.inputs]
+        q = self.codes.get(node.output)
+        operands = tuple(Codes(name, q or QParams(1.0, 0)) for name in names)
+        unsigned = bool(q and q.unsigned)
+        op = node.op
+        if isinstance(op, PadFrames):
+            op = replace(op, code=int(op.value) - 128 if unsigned else int(op.value))
+        moved = self._move(op, node, operands)
+        if moved is None:
+            self.fail(node, f"{node.op_type} on quantized codes", "DequantizeLinear -> operator -> QuantizeLinear")
+            raise _FailedError
+        self.stored[node.output] = self.emit(moved, names, q, node)
+
+    def _move(self, op: Op, node: Node, operands: Sequence[Codes]) -> KernelOp | None:
+        """The int8 form of an operator that moves or selects codes of one scale."""
+        if isinstance(op, Copy | PadFrames):
+            return op
+        if isinstance(op, Concat):
+            return int8.ConcatS8(op.outer, op.sizes, op.inner)
+        if isinstance(op, Pool) and op.kind == "Max":
+            return MaxPoolS8(op.geometry, self.tensors[operands[0].tensor].frame_shape[-1])
+        return None
+
+    def force(self, real: Real, q: QParams, node: Node) -> str:
+        """The stored tensor that holds `real` quantized with `q`; `node` is the QuantizeLinear."""
+        if isinstance(real, Codes):
+            return real.tensor if real.q.same_codes(q) else self._table(real, (), q, node)
+        if isinstance(real, RawInput):
+            return self._bind_input(real, q, node)
+        if isinstance(real, Chain) and isinstance(real.base, Codes):
+            return self._table(real.base, real.functions, q, node)
+        functions = real.functions if isinstance(real, Chain) else ()
+        base = real.base if isinstance(real, Chain) else real
+        if isinstance(base, RawInput):
+            self.fail(node, "it quantizes a function of the unquantized input", "the input itself is quantized")
+            raise _FailedError
+        return self._force_pending(base, functions, q, node)
+
+    def _force_pending(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        op = real.node.op
+        if isinstance(op, MOVES) or (isinstance(op, Pool) and op.kind == "Max"):
+            return self._force_moved(real, functions, q, node)
+        bounds = self._bounds(functions, q, node)
+        if isinstance(op, Conv):
+            x = self.as_codes(real.operands[0], real.node)
+            return self.emit(self._conv(real.node, op, x, q, bounds), [x.tensor], q, _renamed(real.node, node))
+        if isinstance(op, Binary):
+            return self._binary(real, q, bounds, node)
+        if isinstance(op, Softmax) and not functions:
+            x = self.as_codes(real.operands[0], real.node)
+            made = int8.softmax_s8(op.kind, op.size, x.q, q)
+            if made is not None:
+                return self.emit(made, [x.tensor], q, _renamed(real.node, node))
+        self.unsupported(real.node)
+        raise _FailedError
+
+    def _force_moved(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        """Movement commutes with rounding: move the codes of the operands, requantizing before or after."""
+        op = real.node.op
+        if isinstance(op, Pool) and not all(is_clamp(f) for f in functions):
+            self.fail(real.node, "a function that is not monotone follows the pool unquantized", hint=FLOAT_HINT)
+            raise _FailedError
+        first = real.operands[0]
+        if isinstance(first, Codes) and len(real.operands) == 1 and not isinstance(op, PadFrames):
+            moved = self._move(op, real.node, [first])
+            assert moved is not None
+            exact = first.q.same_codes(q) and not functions
+            out = self.emit(moved, [first.tensor], first.q, real.node if not exact else _renamed(real.node, node))
+            return out if exact else self._table(Codes(out, first.q), functions, q, node)
+        operands = []
+        for i, operand in enumerate(real.operands):
+            like = replace(node, output=real.node.inputs[i])
+            chained = operand
+            if functions:
+                before = operand.functions if isinstance(operand, Chain) else ()
+                chained = Chain(operand.base if isinstance(operand, Chain) else operand, (*before, *functions))
+            operands.append(Codes(self.force(chained, q, like), q))
+        if isinstance(op, PadFrames):
+            value = op.value
+            for function in functions:
+                value = float(np.float32(function_of(function)(value)))
+            op = replace(op, code=int(numeric.quantize(np.asarray([value], np.float32), (q.scale, q.zero_point))[0]))
+        moved = self._move(op, real.node, operands)
+        assert moved is not None
+        return self.emit(moved, [c.tensor for c in operands], q, _renamed(real.node, node))
+
+    def _bind_input(self, real: RawInput, q: QParams, node: Node) -> str:
+        known = self.quantized_inputs.get(real.tensor)
+        if known is not None and not known.same_codes(q):
+            found = f"the input is quantized twice, with scales {known.scale:g} and {q.scale:g}"
+            self.fail(node, found, "one QuantizeLinear per float input")
+            raise _FailedError
+        self.quantized_inputs[real.tensor] = q
+        self._set_qparams(real.tensor, q)
+        return real.tensor
+
+    def _table(self, x: Codes, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        chain = numeric.chain(*(function_of(f) for f in functions)) if functions else lambda v: v
+        table = numeric.unary_table(chain, (x.q.scale, x.q.zero_point), (q.scale, q.zero_point))
+        like = replace(node, op_type="+".join(f.kind for f in functions) or "Requantize")
+        return self.emit(int8.LutS8(table), [x.tensor], q, like)
+
+    def as_codes(self, real: Real, node: Node) -> Codes:
+        """`real` as codes without a QuantizeLinear: only where that is exact."""
+        if isinstance(real, Codes):
+            return real
+        if isinstance(real, Pending) and isinstance(real.node.op, (*MOVES, Pool)):
+            inner = [self.as_codes(operand, node) for operand in real.operands]
+            if all(c.q.same_codes(inner[0].q) for c in inner):
+                return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
+        if isinstance(real, Chain) and isinstance(real.base, Codes) and self._stays_on_grid(real):
+            like = replace(node, output=real.base.tensor) if real.base.tensor in self.graph.tensors else node
+            named = f"{real.base.tensor}/{real.functions[-1].kind}"
+            q = real.base.q
+            chain = numeric.chain(*(function_of(f) for f in real.functions))
+            table = numeric.unary_table(chain, (q.scale, q.zero_point), (q.scale, q.zero_point))
+            return Codes(self.emit(int8.LutS8(table), [real.base.tensor], q, like, named), q)
+        if isinstance(real, RawInput | Chain) and self._floats_everywhere():
+            self.fail(node, "the model is float: nothing quantizes its input", "QDQ or QLinear models", FLOAT_HINT)
+            raise _FailedError
+        source = real.node if isinstance(real, Pending) else node
+        self.unsupported(source)
+        raise _FailedError
+
+    def _stays_on_grid(self, real: Chain) -> bool:
+        assert isinstance(real.base, Codes)
+        q = (real.base.q.scale, real.base.q.zero_point)
+        chain = numeric.chain(*(function_of(f) for f in real.functions))
+        table = numeric.unary_table(chain, q, q)
+        values = numeric.dequantize(numeric.CODES, q)
+        wanted = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
+        return bool(np.array_equal(numeric.dequantize(table.astype(np.int64), q), wanted))
+
+    def _floats_everywhere(self) -> bool:
+        return not any(isinstance(node.op, Quantize) for node in self.graph.nodes)
+
+    def unsupported(self, node: Node) -> None:
+        """Report an operator that would have to run in float."""
+        self.floats += 1
+        if self._floats_everywhere():
+            self.fail(node, "the model is float", "QDQ or QLinear models", FLOAT_HINT)
+        else:
+            found = f"{node.op_type or type(node.op).__name__} cannot run on int8 codes here"
+            self.fail(node, found, "`codegen ops` lists what can, between DequantizeLinear and QuantizeLinear", FLOAT_HINT)
+
+    def summary(self) -> list[Problem]:
+        """All problems, or one line instead of a hundred for a float model."""
+        if self._floats_everywhere() and self.floats:
+            return [Problem(self.graph.name, "the model is float: it has no QuantizeLinear", "quantized models", FLOAT_HINT)]
+        seen: dict[str, Problem] = {}
+        for problem in self.problems:
+            seen.setdefault(str(problem), problem)
+        return list(seen.values())
+
+    def _bounds(self, functions: Sequence[Unary], q: QParams, node: Node) -> tuple[int, int]:
+        """Code bounds of the Relu and Clip between an operator and its QuantizeLinear (rounding is monotone)."""
+        lo, hi = -128, 127
+        for function in functions:
+            if not is_clamp(function):
+                found = f"{function.kind} between an operator and QuantizeLinear runs in float"
+                hint = "Quantize its input too (QuantizeLinear and DequantizeLinear before it)"
+                self.fail(node, found, "Relu and Clip may stand there", hint)
+                raise _FailedError
+            clamp = function_of(function)
+            ends = numeric.dequantize(np.asarray([lo, hi], np.int64), (q.scale, q.zero_point)).astype(np.float64)
+            wide = [-np.inf if lo == -128 else ends[0], np.inf if hi == 127 else ends[1]]
+            values = np.asarray([np.float32(clamp(v)) for v in wide], np.float32)
+            lo, hi = (int(v) for v in numeric.quantize(values, (q.scale, q.zero_point)))
+        return lo, hi
+
+    def _conv(self, node: Node, op: Conv, x: Codes, q: QParams, bounds: tuple[int, int]) -> ConvS8:
+        weights = op.weights
+        if weights.scale is None:
+            self.fail(node, "its weights are float", "int8 or uint8 weights behind DequantizeLinear", FLOAT_HINT)
+            raise _FailedError
+        codes = weights.array.astype(np.int64) - weights.per_axis(weights.zero()).astype(np.int64)
+        channels = codes.shape[0]
+        scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
+        empty = ~codes.reshape(channels, -1).any(axis=1)
+        product = numeric.scale_product(x.q.scale, scales, q.scale)
+        bias = self._bias(node, op.bias, np.float32(x.q.scale) * scales, channels, empty)
+        narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
+        array = codes.astype(np.int8 if narrow else np.int16)
+        requant = Requantize(product, q.zero_point, *bounds)
+        made = ConvS8(op.geometry, array, bias, op.groups, x.q.zero_point, requant)
+        low, high = made.bounds()
+        if low.min() < -INT32_MAX - 1 or high.max() > INT32_MAX:
+            worst = int(np.argmax(np.maximum(-low, high)))
+            found = f"channel {worst} can accumulate {int(low[worst])}..{int(high[worst])}, beyond int32"
+            self.fail(node, found, "sums inside int32", "Check its bias and weight scales, or split the layer")
+            raise _FailedError
+        return made
+
+    def _bias(self, node: Node, bias: Const | None, product: np.ndarray, channels: int, empty: np.ndarray) -> np.ndarray:
+        """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
+        if bias is None:
+            return np.zeros(channels, np.int64)
+        values = np.broadcast_to(bias.array.reshape(-1), (channels,))
+        if bias.scale is not None and bias.array.dtype == np.int32:
+            scale = np.broadcast_to(bias.scale.astype(np.float64).ravel(), (channels,))
+            zero = np.broadcast_to(np.asarray(bias.zero()).ravel(), (channels,)).astype(np.int64)
+            close = np.abs(scale - product.astype(np.float64)) <= 1e-5 * np.abs(product)
+            if bool(np.all(close | (values == zero))):
+                return values.astype(np.int64) - zero
+            self.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale")
+            real = (values.astype(np.float64) - zero) * scale
+        else:
+            real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))
+        rounded = np.rint(real / product.astype(np.float64))
+        if not np.isfinite(rounded).all() or np.abs(rounded).max(initial=0) > INT32_MAX:
+            worst = int(np.nanargmax(np.abs(rounded)))
+            self.fail(node, f"bias {real[worst]:g} of channel {worst} does not fit int32 at scale {product[worst]:g}")
+            raise _FailedError
+        return rounded.astype(np.int64)
+
+    def _bias_added(self, node: Node) -> Pending | None:
+        """MatMul + Add of a constant per channel: the constant is the bias."""
+        op = node.op
+        if not isinstance(op, Binary) or op.kind != "Add" or op.constant is None:
+            return None
+        base = self.real(node.inputs[0])
+        if not isinstance(base, Pending) or not isinstance(base.node.op, Conv) or base.node.op.bias is not None:
+            return None
+        real = op.constant.real().reshape(-1, base.node.op.weights.array.shape[0])
+        if not np.array_equal(real, np.broadcast_to(real[:1], real.shape)):
+            return None
+        codes = op.constant
+        rows = codes.array.reshape(real.shape)[0]
+        scale, zero = codes.scale, codes.zero_point
+        bias = Const(rows, scale, zero, 0) if scale is not None and scale.size == 1 else Const(real[0])
+        return Pending(replace(base.node, op=replace(base.node.op, bias=bias)), base.operands)
+
+    def _binary(self, real: Pending, q: QParams, bounds: tuple[int, int], node: Node) -> str:
+        op = real.node.op
+        assert isinstance(op, Binary)
+        operands = [self.as_codes(operand, real.node) for operand in real.operands]
+        if op.kind not in ("Add", "Sub", "Mul", "Sum") or op.constant is not None:
+            self.unsupported(real.node)
+            raise _FailedError
+        made = int8.pair_s8(op.kind, operands[0].q, operands[1].q, q, bounds)
+        return self.emit(made, [c.tensor for c in operands], q, _renamed(real.node, node))
+
+    def output(self, port: Port) -> Port | None:
+        """A graph output: codes as they are, or the dequantized value of codes."""
+        if port.tensor in self.stored:
+            name = self.stored[port.tensor]
+            return replace(port, view=View(name, port.view.axes), qparams=self.tensors[name].qparams)
+        real = self.reals.get(port.tensor)
+        if real is None:
+            return None
+        node = self.graph.producer(port.tensor)
+        try:
+            codes = self.as_codes(real, node) if node else None
+        except _FailedError:
+            return None
+        if codes is None:
+            self.problems.append(Problem(f"output {port.name}", "it is the unquantized input", hint=FLOAT_HINT))
+            return None
+        return replace(port, view=View(codes.tensor, port.view.axes), qparams=codes.q)
+
+    def input(self, port: Port) -> Port:
+        return replace(port, qparams=self.tensors[port.tensor].qparams)
+
+
+class _FailedError(Exception):
+    """A value could not be expressed; the reason is already in `problems`."""
+
+
+def _renamed(node: Node, quantize: Node) -> Node:
+    """The operator's own name and type on the tensor that its QuantizeLinear writes."""
+    return replace(node, output=quantize.output)
+
+
+def _code_params(graph: Graph) -> dict[str, QParams]:
+    """QParams of every code tensor: from its QuantizeLinear or DequantizeLinear, carried over operators on codes."""
+    known: dict[str, QParams] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, Quantize):
+            known[node.output] = node.op.qparams
+        elif isinstance(node.op, Dequantize):
+            known.setdefault(node.inputs[0], node.op.qparams)
+    reals = {node.output for node in graph.nodes if isinstance(node.op, Dequantize)}
+    changed = True
+    while changed:
+        changed = False
+        for node in graph.nodes:
+            if isinstance(node.op, Quantize | Dequantize) or node.output in reals:
+                continue
+            names = [*node.inputs, node.output]
+            q = next((known[name] for name in names if name in known), None)
+            if q is None or not _carries(node, graph, reals):
+                continue
+            for name in names:
+                if name not in known:
+                    known[name] = q
+                    changed = True
+    return known
+
+
+def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
+    """Whether the node moves codes (its inputs are not reals)."""
+    return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
+
+
+Function = Callable[[float], float]

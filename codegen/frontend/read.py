@@ -1,0 +1,133 @@
+"""A file -> `Graph` of reals and codes: load, choose the stream axis, lower, and check that the length does not matter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.errors import CodegenError, Problem
+from codegen.frontend.load import Model, load
+from codegen.frontend.lower import lower
+from codegen.frontend.stream_axis import PinnedInput, pin, with_stream_axis
+from codegen.ir.graph import Graph
+from codegen.ir.view import View
+from codegen.ops import LOWER
+from codegen.ops.conv import Conv
+from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
+from codegen.ops.pool import Pool
+from codegen.ops.resample import ConvTranspose
+
+STAGE = "import"
+# Trial lengths of an endless stream: a multiple of every usual total stride, so that joins after strides agree.
+TRIAL_LENGTH = 40320
+TRIALS = 64
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """The model's graph, and what stands in the way of building it."""
+
+    model: Model
+    graph: Graph
+    problems: tuple[Problem, ...]
+
+
+def read(path: Path, stream: str | None = None) -> ReadModel:
+    """Load and lower. Only faults of the file itself are raised; unsupported operators are listed in `problems`."""
+    model = load(path)
+    pinned, notes = pin(model, stream)
+    if all(p.stream_axis is None for p in pinned):
+        pinned = _found_axis(model, pinned)
+    graph, problems = _lower(model, pinned)
+    graph = replace(graph, notes=(*notes, *graph.notes))
+    return ReadModel(model, graph, tuple(problems))
+
+
+def _lower(model: Model, pinned: Sequence[PinnedInput]) -> tuple[Graph, list[Problem]]:
+    if not any(p.endless for p in pinned):
+        return lower(model, pinned, LOWER)
+    best: tuple[int, Graph, list[Problem]] | None = None
+    for extra in range(TRIALS):
+        length = TRIAL_LENGTH + extra
+        graph, problems = lower(model, [p.at(length) for p in pinned], LOWER)
+        if best is None or len(problems) < len(best[2]):
+            best = (length, graph, problems)
+        if not problems:
+            break
+    assert best is not None
+    length, graph, problems = best
+    if problems:
+        return graph, problems
+    other, more = lower(model, [p.at(2 * length) for p in pinned], LOWER)
+    if not more:
+        more = [
+            Problem(node.where, "what it does depends on the length of the stream", "the same for every length")
+            for node, twin in zip(graph.nodes, other.nodes, strict=False)
+            if not same(node.op, twin.op)
+        ]
+    return graph, [*problems, *more]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Structural equality of operators, arrays included."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        return all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def _found_axis(model: Model, pinned: list[PinnedInput]) -> list[PinnedInput]:
+    """The stream axis of a model of fixed size: the first window's leading spatial axis, traced back to an input."""
+    graph, _ = lower(model, pinned, LOWER)
+    for node in graph.nodes:
+        if not isinstance(node.op, Conv | Pool | ConvTranspose):
+            continue
+        view = _onnx_input(graph, model, node.onnx_name, node.output)
+        if view is None:
+            continue
+        for axis in view.axes[2:]:
+            size = int(np.prod([p.size for p in axis]))
+            if size > 1 and len(axis) == 1:
+                found = _trace(graph, pinned, view.tensor, size, axis[0].stride)
+                return found if found is not None else pinned
+        return pinned
+    return pinned
+
+
+def _onnx_input(graph: Graph, model: Model, name: str, output: str) -> View | None:
+    """The view of the first operand of the ONNX node that made a tensor."""
+    for node in model.nodes:
+        if output.split("#")[0].removesuffix("/real") in node.outputs or (node.name and node.name == name):
+            return graph.taps.get(node.inputs[0])
+    return None
+
+
+def _trace(
+    graph: Graph, pinned: list[PinnedInput], tensor: str, size: int, stride: int | None
+) -> list[PinnedInput] | None:
+    """Follow pointwise operators back to a graph input and find the axis with this size and stride."""
+    producers = {node.output: node for node in graph.nodes}
+    while tensor in producers and isinstance(producers[tensor].op, Quantize | Dequantize | Unary | Binary):
+        tensor = producers[tensor].inputs[0]
+    for index, port in enumerate(graph.inputs):
+        if port.tensor != tensor:
+            continue
+        for axis, pieces in enumerate(port.view.axes):
+            if len(pieces) == 1 and pieces[0].size == size and pieces[0].stride == stride:
+                return with_stream_axis(pinned, index, axis)
+    return None
+
+
+def require(read_model: ReadModel) -> Graph:
+    """The graph, or CodegenError with everything that stands in the way."""
+    if read_model.problems:
+        raise CodegenError(STAGE, read_model.problems)
+    return read_model.graph

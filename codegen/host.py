@@ -1,0 +1,249 @@
+"""The generated C on the host: compiled into a shared object, called through cffi (ABI mode), numpy in and out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+import numpy.typing as npt
+
+from codegen.errors import input_error
+from codegen.ir.graph import Port, QParams
+from codegen.ir.view import Piece, View
+from codegen.reference.whole_clip import dequantize_output, from_frames, quantize_input, to_frames
+
+STAGE = "host"
+CFLAGS = ("-std=c99", "-O2", "-fPIC", "-shared", "-fwrapv")
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class PortInfo:
+    """A graph input or output as the model has it; `scale` and `zero_point` are those of its codes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    scale: float | None
+    zero_point: int | None
+    stream_axis: int | None
+
+
+def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] = ()) -> HostModel:
+    """Compile the C in a generated folder and load it.
+
+    compiler: default $CC, else cc, gcc or clang. Raises CodegenError if the folder is not a generated one or the C does
+    not compile.
+    """
+    folder = Path(out_dir)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        hint = "Name the folder that `codegen build` wrote"
+        raise input_error(STAGE, str(folder), "no manifest.json of a generated model", hint=hint) from error
+    with tempfile.TemporaryDirectory() as temporary:
+        library = Path(temporary) / "model.so"
+        compile_sources([folder / s for s in manifest["sources"]], library, compiler, flags)
+        return HostModel(manifest, library)
+
+
+def compile_sources(
+    sources: Sequence[Path], target: Path, compiler: str | None = None, flags: Sequence[str] = ()
+) -> None:
+    """One shared object from C sources. Raises CodegenError with the compiler's first lines."""
+    found = compiler or os.environ.get("CC") or next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    if found is None:
+        raise input_error(STAGE, "C compiler", "none found", "cc, gcc or clang", "Install one or set CC")
+    command = [*found.split(), *CFLAGS, *flags, "-o", str(target), *map(str, sources)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        lines = "\n".join(result.stderr.splitlines()[:20])
+        raise input_error(STAGE, found, f"the generated C does not compile:\n{lines}")
+
+
+class HostModel:
+    """A compiled model: a stream of one instance. Arrays are in the ONNX model's own layout and type."""
+
+    def __init__(self, manifest: dict[str, Any], library: Path) -> None:
+        self.manifest = manifest
+        self.name: str = manifest["name"]
+        self.clip_length: int | None = manifest["clip_length"]
+        self._ports_in = [_port(p) for p in manifest["inputs"]]
+        self._ports_out = [_port(p) for p in manifest["outputs"]]
+        self.inputs = [_info(p) for p in manifest["inputs"]]
+        self.outputs = [_info(p) for p in manifest["outputs"]]
+        self._ffi = cffi.FFI()
+        self._ffi.cdef(_declarations(manifest))
+        self._lib = self._ffi.dlopen(str(library))
+        self._pushed = 0
+        totals = json.loads(json.dumps(manifest["memory"]))
+        self._state = np.zeros(totals["state_bytes"] // 4, np.int32)
+        self._scratch = np.zeros(totals["scratch_bytes"] // 4, np.int32)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start of a stream."""
+        self._function("init")(self._pointer(self._state))
+        self._pushed = 0
+
+    def poison(self, value: int) -> None:
+        """Fill state and scratch with a byte, then reset: tests that nothing but init matters."""
+        self._state.view(np.uint8)[:] = value
+        self._scratch.view(np.uint8)[:] = value
+        self.reset()
+
+    def push(self, x: Mapping[str, Array]) -> dict[str, Array]:
+        """Any number of frames of every input; returns the output frames that became ready (maybe none)."""
+        frames = [self._encode(np.asarray(x[p.name]), p) for p in self._ports_in]
+        counts = {len(f) for f in frames}
+        if len(counts) != 1:
+            raise input_error(STAGE, "push", f"inputs of {sorted(counts)} frames", "the same number for every input")
+        return self._decode(self._push(frames, counts.pop()))
+
+    def finish(self) -> dict[str, Array]:
+        """End of the stream: the remaining frames; the model is reset. Raises CodegenError for an illegal length."""
+        out = [self._room(i, self._pushed) for i in range(len(self._ports_out))]
+        status, counts = self._call("finish", [], None, out)
+        self._pushed = 0
+        if status < 0:
+            found = "the offline model does not accept a clip of this length"
+            raise input_error(STAGE, "finish", found, "see legal_lengths in report.json", "Pad or cut the input")
+        return self._decode([o[:n] for o, n in zip(out, counts, strict=True)])
+
+    def run(self, x: Mapping[str, Array], chunks: Sequence[int] | None = None) -> dict[str, Array]:
+        """Reset, push everything in pieces of `chunks` frames (repeated as needed; default: all at once), finish."""
+        self.reset()
+        frames = [self._encode(np.asarray(x[p.name]), p) for p in self._ports_in]
+        total = max((len(f) for f in frames), default=0)
+        parts: list[list[Array]] = []
+        done, turn = 0, 0
+        while done < total:
+            size = total - done if not chunks else max(0, int(chunks[turn % len(chunks)]))
+            if chunks and not any(int(c) > 0 for c in chunks):
+                raise input_error(STAGE, "chunks", f"{list(chunks)}", "at least one size above 0")
+            turn += 1
+            size = min(size, total - done)
+            parts.append(self._push([f[done : done + size] for f in frames], size))
+            done += size
+        joined = [np.concatenate([p[i] for p in parts]) if parts else None for i in range(len(self._ports_out))]
+        tail = self.finish() if self.clip_length is None or total % self.clip_length else None
+        result = {}
+        for i, port in enumerate(self._ports_out):
+            head = joined[i] if joined[i] is not None else np.zeros((0, self._frame(i)), self._code_dtype(i))
+            if tail is None:
+                result.update(self._decode_one(head, i))
+                continue
+            rest = self._tail[i]
+            result.update(self._decode_one(np.concatenate([head, rest]), i))
+            del port
+        return result
+
+    def _push(self, frames: list[Array], count: int) -> list[Array]:
+        out = [self._room(i, count) for i in range(len(self._ports_out))]
+        status, counts = self._call("push", frames, count, out)
+        assert status >= 0
+        self._pushed += count
+        return [o[:n] for o, n in zip(out, counts, strict=True)]
+
+    def _call(self, which: str, frames: list[Array], count: int | None, out: list[Array]) -> tuple[int, list[int]]:
+        state, scratch = self._pointer(self._state), self._pointer(self._scratch)
+        function = self._function(which)
+        if self.manifest["single"]:
+            args = [self._pointer(frames[0]), count] if count is not None else []
+            written = int(function(state, scratch, *args, self._pointer(out[0])))
+            return min(written, 0), [max(written, 0)]
+        target = self._ffi.new(f"{self.name}_output_t *")
+        for spec, array in zip(self.manifest["outputs"], out, strict=True):
+            setattr(target, spec["id"], self._pointer(array))
+        args = []
+        if count is not None:
+            source = self._ffi.new(f"{self.name}_input_t *")
+            for spec, array in zip(self.manifest["inputs"], frames, strict=True):
+                setattr(source, spec["id"], self._pointer(array))
+            args = [source, count]
+        status = int(function(state, scratch, *args, target))
+        return status, [int(getattr(target, f"{spec['id']}_frames")) for spec in self.manifest["outputs"]]
+
+    def _function(self, which: str) -> Any:
+        return getattr(self._lib, f"{self.name}_{which}")
+
+    def _pointer(self, array: Array) -> Any:
+        return self._ffi.cast("void *", array.ctypes.data)
+
+    def _frame(self, i: int) -> int:
+        return int(self.manifest["outputs"][i]["frame_elements"])
+
+    def _code_dtype(self, i: int) -> type:
+        return np.uint8 if self.manifest["outputs"][i]["code_dtype"] == "uint8" else np.int8
+
+    def _room(self, i: int, count: int) -> Array:
+        bound = self.manifest["outputs"][i]["max_out"]
+        push = (count * bound["P"] + bound["c"]) // bound["M"]
+        return np.zeros((max(push, bound["finish"]) + 1, self._frame(i)), self._code_dtype(i))
+
+    def _encode(self, x: Array, port: Port) -> Array:
+        """Border values -> frames in the C type of the input."""
+        if port.dtype in ("int8", "uint8"):
+            return np.ascontiguousarray(to_frames(x.astype(port.dtype), port.view))
+        codes = quantize_input(x, port)
+        unsigned = bool(port.qparams and port.qparams.unsigned)
+        return (codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes
+
+    def _decode(self, frames: list[Array]) -> dict[str, Array]:
+        result: dict[str, Array] = {}
+        self._tail = frames
+        for i, part in enumerate(frames):
+            result.update(self._decode_one(part, i))
+        return result
+
+    def _decode_one(self, frames: Array, i: int) -> dict[str, Array]:
+        port = self._ports_out[i]
+        if frames.dtype == np.uint8:
+            if port.dtype == "uint8":
+                return {port.name: from_frames(frames, port.view)}
+            frames = (frames.astype(np.int16) - 128).astype(np.int8)
+        return {port.name: dequantize_output(frames, port)}
+
+
+def _declarations(manifest: dict[str, Any]) -> str:
+    name = manifest["name"]
+    if manifest["single"]:
+        return f"""void {name}_init(void *st);
+            int {name}_push(void *st, void *sc, const void *frames, int n, void *out);
+            int {name}_finish(void *st, void *sc, void *out);"""
+    ins = "".join(f"const void *{p['id']}; " for p in manifest["inputs"])
+    outs = "".join(f"void *{p['id']}; " for p in manifest["outputs"])
+    counts = "".join(f"int {p['id']}_frames; " for p in manifest["outputs"])
+    return f"""typedef struct {{ {ins} }} {name}_input_t;
+        typedef struct {{ {outs} {counts} }} {name}_output_t;
+        void {name}_init(void *st);
+        int {name}_push(void *st, void *sc, const {name}_input_t *in, int n, {name}_output_t *out);
+        int {name}_finish(void *st, void *sc, {name}_output_t *out);"""
+
+
+def _info(spec: dict[str, Any]) -> PortInfo:
+    return PortInfo(
+        spec["name"], spec["dtype"], tuple(spec["shape"]), spec["scale"], spec["zero_point"], spec["stream_axis"]
+    )
+
+
+def _port(spec: dict[str, Any]) -> Port:
+    axes = tuple(tuple(Piece(size, stride) for size, stride in axis) for axis in spec["axes"])
+    unsigned = spec["code_dtype"] == "uint8"
+    q = None
+    if spec["scale"] is not None:
+        q = QParams(spec["scale"], spec["zero_point"] - (128 if unsigned else 0), unsigned)
+    return Port(spec["name"], View("", axes), spec["dtype"], tuple(spec["shape"]), q)
+
+
+

@@ -1,0 +1,163 @@
+"""The values that flow through the compiler: tensors, nodes, graphs. All frozen; passes return new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.time import TimeGraph, TimeNode
+from codegen.ir.view import View
+
+if TYPE_CHECKING:
+    from codegen.ops.base import Op
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class QParams:
+    """real = scale * (code - zero_point). `scale` is a float32 value; codes and zero point are int8.
+
+    Tensors that are uint8 in the model have codes and zero point shifted by -128; `unsigned` remembers it for the border.
+    """
+
+    scale: float
+    zero_point: int
+    unsigned: bool = False
+
+    def same_codes(self, other: QParams) -> bool:
+        """Whether equal codes mean equal reals."""
+        return self.scale == other.scale and self.zero_point == other.zero_point
+
+
+@dataclass(frozen=True, eq=False)
+class Const:
+    """A constant. With `scale` set it is DequantizeLinear of `array` (integer codes); `axis` as in ONNX."""
+
+    array: Array
+    scale: Array | None = None
+    zero_point: Array | None = None
+    axis: int = 0
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.scale is not None
+
+    def real(self) -> Array:
+        """The real values, float32 as DequantizeLinear computes them (or the array itself)."""
+        if self.scale is None:
+            return self.array
+        scale, zero = self.per_axis(self.scale), self.per_axis(self.zero())
+        codes = self.array.astype(np.int64) - zero.astype(np.int64)
+        return np.asarray(codes.astype(np.float32) * scale.astype(np.float32))
+
+    def zero(self) -> Array:
+        assert self.scale is not None
+        return np.zeros(self.scale.shape, np.int32) if self.zero_point is None else self.zero_point
+
+    def per_axis(self, values: Array) -> Array:
+        """`values` (scalar or one per index of `axis`) shaped to broadcast against the array."""
+        if values.size == 1:
+            return values.reshape(())
+        shape = [1] * self.array.ndim
+        shape[self.axis] = values.size
+        return values.reshape(shape)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A stored stream: `length` frames (for the traced clip length) of `frame_shape`, C order, one byte an element."""
+
+    name: str
+    frame_shape: tuple[int, ...]
+    length: int
+    qparams: QParams | None = None
+    onnx_name: str = ""
+
+    @property
+    def frame_bytes(self) -> int:
+        return int(np.prod(self.frame_shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation: inputs and output are tensor names; `onnx_name` and `path` say where it came from."""
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...]
+    output: str
+    onnx_name: str = ""
+    op_type: str = ""
+    path: str = ""
+
+    @property
+    def where(self) -> str:
+        """How messages and reports call the node: ONNX name, type, and the user's module path where the file has it."""
+        text = f"{self.onnx_name or self.output} ({self.op_type or type(self.op).__name__})"
+        return f"{text} at {self.path}" if self.path else text
+
+
+@dataclass(frozen=True)
+class Port:
+    """A graph input or output: its ONNX name, type and how its axes lie in the tensor's frames."""
+
+    name: str
+    view: View
+    dtype: str
+    shape: tuple[int | str, ...]
+    qparams: QParams | None = None
+
+    @property
+    def tensor(self) -> str:
+        return self.view.tensor
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A model as frames on a stream axis. `clip_length` is T where the model fixes it, None for an endless stream."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    tensors: dict[str, Tensor]
+    nodes: tuple[Node, ...]
+    clip_length: int | None
+    notes: tuple[str, ...] = ()
+    taps: dict[str, View] = field(default_factory=dict)
+
+    def producer(self, tensor: str) -> Node | None:
+        return next((node for node in self.nodes if node.output == tensor), None)
+
+    def readers(self, tensor: str) -> list[Node]:
+        return [node for node in self.nodes if tensor in node.inputs]
+
+    def time_graph(self) -> TimeGraph:
+        """The graph reduced to what happens on the stream axis."""
+        nodes = tuple(TimeNode(n.name, n.op.rule(), tuple(dict.fromkeys(n.inputs)), n.output) for n in self.nodes)
+        return TimeGraph(
+            tuple(port.tensor for port in self.inputs), nodes, tuple(dict.fromkeys(p.tensor for p in self.outputs))
+        )
+
+    def with_nodes(self, nodes: Sequence[Node], tensors: dict[str, Tensor] | None = None) -> Graph:
+        return replace(self, nodes=tuple(nodes), tensors=self.tensors if tensors is None else tensors)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+
+def dump(graph: Graph) -> str:
+    """The graph as text, one node a line: what `--dump-after` prints."""
+    lines = [f"graph {graph.name} clip_length={graph.clip_length}"]
+    for port in graph.inputs:
+        lines.append(f"  in  {port.name} -> {port.tensor} {graph.tensors[port.tensor].frame_shape}")
+    for node in graph.nodes:
+        out = graph.tensors[node.output]
+        lines.append(f"  {node.output} {list(out.frame_shape)} = {node.op} ({', '.join(node.inputs)})")
+    for port in graph.outputs:
+        lines.append(f"  out {port.name} <- {port.tensor}")
+    return "\n".join(lines)

@@ -1,0 +1,68 @@
+"""What every operator on streams offers, and what lowering passes hand to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.time import Join, Rule
+
+Codes = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """Base of all operators. Streams are arrays [frames, *frame_shape]."""
+
+    def rule(self) -> Rule:
+        """What the operator does along the stream axis."""
+        return Join()
+
+    def pad_code(self) -> int | None:
+        """The code that fills frames outside the sequence, or None where the operator never reads them."""
+        return None
+
+    def macs(self) -> int:
+        """Multiply-accumulates per output frame."""
+        return 0
+
+    def describe(self) -> str:
+        """A few words for tables: kernel, stride, padding."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelOp(Op):
+    """An operator on int8 codes that has a C kernel."""
+
+    kernels = ()  # type: tuple[str, ...]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        """Whole-clip numpy result; `xs` and the result are int8 [frames, *frame_shape]."""
+        raise NotImplementedError(type(self).__name__)
+
+    def tables(self) -> dict[str, Table]:
+        """Constant tables by their suffix, in the order they are written."""
+        return {}
+
+    def context(self, names: dict[str, str]) -> dict[str, Any]:
+        """Plain ints and C names for the operator's template."""
+        raise NotImplementedError(type(self).__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A constant C array: `ctype`, values and what they are."""
+
+    ctype: str
+    values: npt.NDArray[np.generic]
+    comment: str = ""
+
+    @property
+    def bytes(self) -> int:
+        size = {"int8_t": 1, "uint8_t": 1, "int16_t": 2, "uint16_t": 2, "int32_t": 4, "uint32_t": 4}[self.ctype]
+        return int(self.values.size) * size

@@ -1,0 +1,298 @@
+"""Convolutions and products with constant weights: Conv, Gemm, MatMul, on reals (import) and on int8 codes (kernel)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.errors import unsupported
+from codegen.frontend.load import OnnxNode
+from codegen.frontend.lower import Lowering
+from codegen.ir.graph import Const
+from codegen.ir.time import Rule, Window
+from codegen.ir.view import Axis, Piece, View, compact
+from codegen.numerics import reference as numeric
+from codegen.ops.base import Codes, KernelOp, Op
+from codegen.ops.geometry import Geometry, parse_windows, window_length
+
+STAGE = "import"
+
+
+@dataclass(frozen=True, eq=False)
+class Conv(Op):
+    """Real convolution of frames [D, W, Ci] with a constant [Co, kt, kd, kw, Ci/groups] and a bias [Co]."""
+
+    geometry: Geometry
+    weights: Const
+    bias: Const | None
+    groups: int = 1
+
+    def rule(self) -> Rule:
+        return self.geometry.time
+
+    def macs(self) -> int:
+        return conv_macs(self.geometry, self.weights.array.shape)
+
+    def describe(self) -> str:
+        return describe(self.geometry, self.groups)
+
+
+def conv_macs(geometry: Geometry, weights_shape: Sequence[int]) -> int:
+    """Multiply-accumulates per output frame, padding included (what the offline model counts)."""
+    return prod(geometry.size_out) * prod(weights_shape)
+
+
+def describe(geometry: Geometry, groups: int) -> str:
+    return geometry.describe() + (f" groups={groups}" if groups > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize:
+    """int32 accumulators -> codes: per-channel float32 `scale`, `zero_point`, and the code bounds `lo`..`hi`.
+
+    Relu and Clip live in the bounds. Formula and rounding: `codegen.numerics.reference.requantize`.
+    """
+
+    scale: npt.NDArray[np.float32]
+    zero_point: int
+    lo: int = -128
+    hi: int = 127
+
+
+@dataclass(frozen=True, eq=False)
+class ConvS8(KernelOp):
+    """int8 convolution: acc = bias + sum((x - x_zero_point) * w) in int32, then `requantize`.
+
+    x [L, D, W, Ci], weights int8 or int16 [Co, kt, kd, kw, Ci/groups], bias int32 [Co]. Source: ONNX QLinearConv-10.
+    """
+
+    geometry: Geometry
+    weights: npt.NDArray[np.integer[Any]]
+    bias: npt.NDArray[np.int64]
+    groups: int
+    x_zero_point: int
+    requantize: Requantize
+
+    def rule(self) -> Rule:
+        return self.geometry.time
+
+    def pad_code(self) -> int:
+        return self.x_zero_point
+
+    def macs(self) -> int:
+        return conv_macs(self.geometry, self.weights.shape)
+
+    def describe(self) -> str:
+        return describe(self.geometry, self.groups)
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.weights.shape[4] * self.groups, self.weights.shape[0]
+
+    def accumulate(self, x: Codes) -> npt.NDArray[np.int64]:
+        """Accumulators [L', D', W', Co] with the zero point removed."""
+        g, groups = self.geometry, self.groups
+        length = window_length(x.shape[0], g.time)
+        ci, co = self.channels
+        x = x.reshape(x.shape[0], *g.size_in, ci)
+        out = np.empty((length, *g.size_out, co), np.int64)
+        weights = self.weights.astype(np.float64).reshape(groups, co // groups, -1)
+        for start in range(0, max(length, 1), 256):
+            stop = min(start + 256, length)
+            patches = _patches(g, x, self.x_zero_point, start, stop)
+            patches = patches.reshape(*patches.shape[:-1], groups, ci // groups)
+            patches = np.moveaxis(patches, -2, 3).reshape(stop - start, *g.size_out, groups, -1)
+            # float64 holds every product and partial sum exactly: |acc| < 2^53.
+            acc = np.einsum("ldwgk,gok->ldwgo", patches.astype(np.float64) - self.x_zero_point, weights, optimize=True)
+            out[start:stop] = np.rint(acc).astype(np.int64).reshape(stop - start, *g.size_out, co)
+        return out + self.bias
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        r = self.requantize
+        return numeric.requantize(self.accumulate(xs[0]), r.scale, r.zero_point, r.lo, r.hi)
+
+    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Per channel the least and greatest accumulator that any int8 input can give, partial sums included."""
+        w = self.weights.reshape(self.weights.shape[0], -1).astype(np.int64)
+        low, high = -128 - self.x_zero_point, 127 - self.x_zero_point
+        least = np.minimum(w * low, w * high).sum(axis=1)
+        most = np.maximum(w * low, w * high).sum(axis=1)
+        return self.bias + least, self.bias + most
+
+
+def _patches(g: Geometry, x: Codes, fill: int, start: int, stop: int) -> npt.NDArray[Any]:
+    """Windows of the output frames start..stop-1 (patches of the whole clip would not fit in memory)."""
+    time = replace(g.time, left=g.time.left - start * g.time.stride)
+    return replace(g, time=time).patches(x, fill, stop - start)
+
+
+def spatial_layout(
+    node: OnnxNode, x: View, ctx: Lowering
+) -> tuple[View, list[int], int | None, tuple[int, int]]:
+    """x [N, C, spatial...] as frames [D, W, C]: the arranged view, the spatial axes inside the frame, which spatial axis
+    is the stream (None: the stream is the batch axis, or there is none), and the sizes (D, W)."""
+    rank = len(x.axes)
+    if rank < 3 or rank > 5:
+        raise unsupported(STAGE, node.title, f"an input of rank {rank}", "[N, C, 1 to 3 spatial axes] are supported")
+    if not x.time_is_alone() or x.time_axis == 1:
+        raise unsupported(
+            STAGE, node.title, "the stream axis is part of its channels", "a spatial axis", "Name another with --stream"
+        )
+    at = x.time_axis
+    stream = at - 2 if at is not None and at >= 2 else None
+    inner = [i for i in range(2, rank) if i != at]
+    lead = [0] if at != 0 and x.shape[0] > 1 else []
+    frame_axes = lead + inner
+    if len(frame_axes) > 2:
+        found = f"{len(frame_axes)} axes inside a frame"
+        raise unsupported(STAGE, node.title, found, "two besides channels", "Use a batch of 1")
+    x = ctx.arrange(x, [*frame_axes, 1] if at == 0 or lead else [0, *frame_axes, 1], node)
+    sizes = [1] * (2 - len(frame_axes)) + [x.shape[i] for i in frame_axes]
+    return x, inner, stream, (sizes[0], sizes[1])
+
+
+def build_geometry(
+    windows: Sequence[Window], inner: Sequence[int], stream: int | None, sizes: tuple[int, int]
+) -> Geometry:
+    """Distribute the ONNX spatial windows over (stream, depth, width)."""
+    frame = [windows[i - 2] for i in inner]
+    pair = [Window()] * (2 - len(frame)) + frame
+    time = Window() if stream is None else windows[stream]
+    out = (window_length(sizes[0], pair[0]), window_length(sizes[1], pair[1]))
+    return Geometry(time, pair[0], pair[1], sizes, out)
+
+
+def output_view(
+    name: str, x: View, geometry: Geometry, inner: Sequence[int], channels: int, length: int
+) -> View:
+    """The ONNX axes of a [N, C, spatial...] result whose frames are [D', W', channels]."""
+    rank = len(x.axes)
+    at = x.time_axis
+    frame = compact([*geometry.size_out, channels])
+    axes: list[Axis] = [()] * rank
+    axes[1] = frame[2]
+    slots = [i for i in ([0] if at != 0 and x.shape[0] > 1 else []) + list(inner)]
+    for i, axis in zip(slots[::-1], frame[1::-1], strict=False):
+        axes[i] = axis
+    if at is not None:
+        axes[at] = (Piece(length, None),)
+    return View(name, tuple(axes))
+
+
+def lower_conv(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    x, weights = args[0], args[1]
+    bias = args[2] if len(args) > 2 else None
+    assert isinstance(x, View)
+    if not isinstance(weights, Const) or isinstance(bias, View):
+        raise unsupported(STAGE, node.title, "weights or bias computed at run time", "constants are supported")
+    groups = int(node.attrs.get("group", 1))
+    shape = weights.array.shape
+    ok = len(shape) == len(x.axes) and x.shape[1] == shape[1] * groups and groups > 0 and shape[0] % groups == 0
+    if not ok:
+        found = f"weights {list(shape)} with group {groups} for an input {list(x.shape)}"
+        raise unsupported(STAGE, node.title, found, "weights [O, I/group, kernel...]", "Check with onnx.checker")
+    declared = list(node.attrs.get("kernel_shape") or shape[2:])
+    if declared != list(shape[2:]):
+        raise unsupported(STAGE, node.title, f"kernel_shape {declared} but weights {list(shape)}")
+    arranged, inner, stream, sizes = spatial_layout(node, x, ctx)
+    endless = stream if ctx.endless else None
+    windows = parse_windows(node.attrs, node.title, shape[2:], x.shape[2:], endless)
+    geometry = build_geometry(windows, inner, stream, sizes)
+    kernel = transpose_weights(node, weights, stream, inner)
+    return [emit_conv(node, arranged, Conv(geometry, kernel, bias, groups), inner, ctx)]
+
+
+def transpose_weights(node: OnnxNode, w: Const, stream: int | None, inner: Sequence[int]) -> Const:
+    """[O, I, spatial...] -> [O, kt, kd, kw, I]; scales must be per output channel or per tensor."""
+    if w.scale is not None and w.scale.size > 1 and w.axis != 0:
+        found = f"weight scales along axis {w.axis}"
+        raise unsupported(STAGE, node.title, found, "one scale, or one per output channel", "Quantize per channel")
+    shape = w.array.shape
+    taps = 1 if stream is None else shape[stream + 2]
+    perm = [0, *([] if stream is None else [stream + 2]), *inner, 1]
+    frame = [1] * (2 - len(inner)) + [shape[i] for i in inner]
+    return Const(w.array.transpose(perm).reshape(shape[0], taps, *frame, shape[1]), w.scale, w.zero_point, 0)
+
+
+def emit_conv(node: OnnxNode, x: View, op: Conv, inner: Sequence[int], ctx: Lowering) -> View:
+    source = ctx.tensor(x)
+    length = window_length(source.length, op.geometry.time)
+    channels = op.weights.array.shape[0]
+    if length == 0 or 0 in op.geometry.size_out:
+        raise unsupported(STAGE, node.title, f"the window does not fit its input {list(x.shape)}: empty output")
+    name = ctx.emit(op, [x.tensor], [*op.geometry.size_out, channels], length, node)
+    return output_view(name, x, op.geometry, inner, channels, length)
+
+
+def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    """alpha * A' B' + beta * C with constant B and C (ONNX Gemm-11)."""
+    x, weights = args[0], args[1]
+    bias = args[2] if len(args) > 2 else None
+    assert isinstance(x, View)
+    if not isinstance(weights, Const) or isinstance(bias, View):
+        raise unsupported(STAGE, node.title, "two operands computed at run time", "constant weights and bias")
+    alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
+    if alpha != 1.0 or (bias is not None and beta not in (0.0, 1.0)):
+        raise unsupported(STAGE, node.title, f"alpha={alpha}, beta={beta}", "alpha=1, beta=1", "Fold them into weights")
+    if node.attrs.get("transA"):
+        x = x.transpose([1, 0])
+    if not node.attrs.get("transB"):
+        weights = _transposed(weights)
+    if bias is not None and beta == 0.0:
+        bias = None
+    return [dense(node, x, weights, bias, ctx)]
+
+
+def lower_matmul(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    x, weights = args[0], args[1]
+    if not isinstance(x, View) or not isinstance(weights, Const) or weights.array.ndim != 2:
+        raise unsupported(STAGE, node.title, "operands other than activation times constant matrix", "A x constant [K, N]")
+    return [dense(node, x, _transposed(weights), None, ctx)]
+
+
+def _transposed(w: Const) -> Const:
+    if w.array.ndim != 2:
+        raise ValueError(f"weights of rank {w.array.ndim}")
+    return Const(w.array.T, w.scale, w.zero_point, 1 - w.axis if w.scale is not None and w.scale.size > 1 else 0)
+
+
+def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowering) -> View:
+    """x [..., K] times weights [N, K]: a 1-tap convolution over the positions of the leading axes.
+
+    The columns of the weights are permuted to the order in which K lies in memory, so a Flatten never moves data.
+    """
+    last = len(x.axes) - 1
+    if x.shape[last] != weights.array.shape[1]:
+        raise unsupported(STAGE, node.title, f"{x.shape[last]} values times weights {list(weights.array.shape)}")
+    if any(piece.is_time for piece in x.axes[last]):
+        found = "it sums over the stream axis"
+        raise unsupported(STAGE, node.title, found, "sums inside a frame", "Name another axis with --stream")
+    if not x.time_is_alone():
+        raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+    if weights.scale is not None and weights.scale.size > 1 and weights.axis != 0:
+        raise unsupported(STAGE, node.title, "weight scales along the summed axis", "one scale per output column")
+    pieces = [piece for piece in x.axes[last] if piece.size > 1]
+    order = sorted(range(len(pieces)), key=lambda i: -(pieces[i].stride or 0))
+    array = weights.array.reshape(-1, *(p.size for p in pieces)).transpose(0, *(i + 1 for i in order))
+    rows = View(x.tensor, (*x.axes[:-1], tuple(pieces[i] for i in order)))
+    lead = [i for i in range(last) if i != x.time_axis]
+    lead.sort(key=lambda i: -max((p.stride or 0 for p in x.axes[i]), default=1 << 60))
+    rows = ctx.arrange(rows, [*lead, last], node)
+    n, k = array.shape[0], x.shape[last]
+    positions = prod(x.shape[i] for i in lead)
+    geometry = Geometry(Window(), Window(), Window(), (1, positions), (1, positions))
+    op = Conv(geometry, Const(array.reshape(n, 1, 1, 1, k), weights.scale, weights.zero_point, 0), bias)
+    source = ctx.tensor(rows)
+    name = ctx.emit(op, [rows.tensor], [1, positions, n], source.length, node)
+    axes: list[Axis] = list(rows.axes)
+    for i, axis in zip([*lead, last], compact([*(x.shape[i] for i in lead), n]), strict=True):
+        axes[i] = axis
+    return View(name, tuple(axes))
+
+
+LOWER = {("", "Conv"): lower_conv, ("", "Gemm"): lower_gemm, ("", "MatMul"): lower_matmul}

@@ -1,0 +1,131 @@
+"""Windows over one to three axes: attribute parsing and output lengths (ONNX Conv-11, MaxPool-12, AveragePool-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.errors import unsupported
+from codegen.ir.time import Window
+
+STAGE = "import"
+
+
+def window_length(length: int, w: Window) -> int:
+    """Frames that a window yields on `length` frames: floor or ceil((L + left + right - k_eff) / stride) + 1, never < 0.
+
+    Ceil mode drops a window that would start in the right padding (DESIGN.md section 6).
+    """
+    if length <= 0:
+        return 0
+    room = length + w.left + w.right - w.extent
+    if not w.ceil_mode:
+        return max(0, room // w.stride + 1)
+    count = -(-room // w.stride) + 1
+    if (count - 1) * w.stride - w.left >= length:
+        count -= 1
+    return max(0, count)
+
+
+def same_padding(length: int, taps: int, stride: int, dilation: int, upper: bool) -> tuple[int, int]:
+    """(left, right) of auto_pad SAME_UPPER or SAME_LOWER: output length ceil(L / stride), odd frame at the end or start."""
+    extent = dilation * (taps - 1) + 1
+    total = max((-(-length // stride) - 1) * stride + extent - length, 0)
+    small, large = total // 2, total - total // 2
+    return (small, large) if upper else (large, small)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A window over (stream axis, depth, width) of frames [depth, width, channels]; sizes are (depth, width)."""
+
+    time: Window
+    depth: Window
+    width: Window
+    size_in: tuple[int, int]
+    size_out: tuple[int, int]
+
+    @property
+    def taps(self) -> tuple[int, int, int]:
+        return self.time.taps, self.depth.taps, self.width.taps
+
+    def patches(self, x: npt.NDArray[Any], fill: int, lengths_out: int) -> npt.NDArray[Any]:
+        """All window contents: x [L, D, W, C] -> [L', D', W', kt, kd, kw, C], padding filled with `fill`."""
+        for axis, (w, out) in enumerate(self.axes(lengths_out)):
+            x = _unfold(x, axis, w, out, fill)
+        return x
+
+    def axes(self, length_out: int) -> list[tuple[Window, int]]:
+        return [(self.time, length_out), (self.depth, self.size_out[0]), (self.width, self.size_out[1])]
+
+    def describe(self) -> str:
+        parts = [_text(self.time)]
+        for w, size in ((self.depth, self.size_in[0]), (self.width, self.size_in[1])):
+            if size > 1 or w.taps > 1:
+                parts.append(_text(w))
+        return " x ".join(parts)
+
+
+def _text(w: Window) -> str:
+    text = f"k={w.taps} s={w.stride} p={w.left},{w.right}"
+    return f"{text} d={w.dilation}" if w.dilation > 1 else text
+
+
+def _unfold(x: npt.NDArray[Any], axis: int, w: Window, out: int, fill: int) -> npt.NDArray[Any]:
+    """Replace `axis` by its window starts and append the taps before the channel axis, at -2."""
+    index = np.arange(out)[:, None] * w.stride - w.left + np.arange(w.taps)[None, :] * w.dilation
+    size = x.shape[axis]
+    inside = (index >= 0) & (index < size)
+    if size == 0:
+        shape = [*x.shape[:axis], out, *x.shape[axis + 1 : -1], w.taps, x.shape[-1]]
+        return np.full(shape, fill, x.dtype)
+    taken = np.take(x, np.where(inside, index, 0).ravel(), axis=axis)
+    taken = taken.reshape(*x.shape[:axis], out, w.taps, *x.shape[axis + 1 :])
+    mask = inside.reshape([1] * axis + [out, w.taps] + [1] * (x.ndim - axis - 1))
+    return np.moveaxis(np.where(mask, taken, np.asarray(fill, x.dtype)), axis + 1, -2)
+
+
+def parse_windows(
+    attrs: dict[str, Any], where: str, kernel: Sequence[int], sizes: Sequence[int], endless_axis: int | None
+) -> list[Window]:
+    """One window per spatial axis from strides, dilations, pads, auto_pad and ceil_mode.
+
+    `endless_axis` is the spatial axis of unknown length, where SAME_* with a stride has no fixed left padding.
+    """
+    rank = len(kernel)
+    strides = list(attrs.get("strides") or [1] * rank)
+    dilations = list(attrs.get("dilations") or [1] * rank)
+    pads = list(attrs.get("pads") or [0] * (2 * rank))
+    auto = attrs.get("auto_pad", "NOTSET") or "NOTSET"
+    lists = (strides, dilations, kernel)
+    if any(len(v) != rank for v in lists) or len(pads) != 2 * rank or len(sizes) != rank:
+        found = f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, pads {pads} for {len(sizes)} axes"
+        raise unsupported(STAGE, where, found, "one entry per spatial axis (two for pads) is allowed")
+    if any(v < 1 for values in lists for v in values):
+        found = f"kernel {list(kernel)}, strides {strides}, dilations {dilations}"
+        raise unsupported(STAGE, where, found, "all must be at least 1")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise unsupported(STAGE, where, f"auto_pad={auto}", "NOTSET, VALID, SAME_UPPER and SAME_LOWER exist")
+    windows = []
+    for i in range(rank):
+        left, right = pads[i], pads[i + rank]
+        if auto == "VALID":
+            left, right = 0, 0
+        elif auto != "NOTSET":
+            if i == endless_axis and strides[i] > 1:
+                raise unsupported(
+                    STAGE,
+                    where,
+                    f"auto_pad={auto} with stride {strides[i]} on the endless stream axis: its padding depends on T",
+                    "explicit pads or a fixed T are allowed",
+                    "Export with explicit pads",
+                )
+            left, right = same_padding(sizes[i], kernel[i], strides[i], dilations[i], auto == "SAME_UPPER")
+        if left < 0 or right < 0:
+            raise unsupported(STAGE, where, f"negative pads {pads}", "pads must be >= 0", "Use Slice to crop")
+        windows.append(Window(kernel[i], strides[i], dilations[i], left, right, bool(attrs.get("ceil_mode", 0))))
+    return windows

@@ -1,0 +1,46 @@
+"""Softmax over an axis inside the frame, and what else needs a whole axis at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.frontend.load import OnnxNode
+from codegen.frontend.lower import Lowering
+from codegen.ir.graph import Const
+from codegen.ir.time import Join, Rule, Unstreamable
+from codegen.ir.view import View
+from codegen.ops.base import Op
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Op):
+    """Real softmax over the innermost `size` elements; over the stream axis where `over_time`."""
+
+    kind: str
+    size: int
+    over_time: bool = False
+
+    def rule(self) -> Rule:
+        return Unstreamable(f"{self.kind} over the stream axis") if self.over_time else Join()
+
+
+def lower_softmax(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    """Softmax-13 over one axis; before opset 13 over all axes from `axis` (default 1) on, flattened."""
+    x = args[0]
+    assert isinstance(x, View)
+    rank = len(x.axes)
+    if ctx.model.opset >= 13:
+        axes = [int(node.attrs.get("axis", -1)) % rank]
+    else:
+        axes = list(range(int(node.attrs.get("axis", 1)) % rank, rank))
+    over_time = any(piece.is_time for i in axes for piece in x.axes[i])
+    rest = [i for i in x.storage_order() if i not in axes]
+    x = ctx.arrange(x, [*rest, *axes], node)
+    size = 1
+    for i in axes:
+        size *= x.shape[i]
+    return [ctx.elementwise(x, Softmax(node.op_type, size, over_time), node)]
+
+
+LOWER = {("", "Softmax"): lower_softmax, ("", "LogSoftmax"): lower_softmax, ("", "Hardmax"): lower_softmax}

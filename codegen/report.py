@@ -1,0 +1,240 @@
+"""What the user sees of a model: per-node numbers, totals, notes. Values for the table, report.json and C comments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from codegen.ir.graph import Graph
+from codegen.plan import outputs as plan_outputs
+from codegen.plan import receptive_field
+from codegen.plan.layout import Layout
+from codegen.plan.receptive_field import Extent, JoinNote
+from codegen.plan.streaming import StreamPlan
+
+SCHEMA = "onnx2stream report 1"
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One line of the table. macs per output frame; rows and bytes of the tensor it writes."""
+
+    index: int
+    name: str
+    op: str
+    path: str
+    detail: str
+    frame: tuple[int, ...]
+    extent: Extent | None
+    keep: int
+    new: int
+    state_bytes: int
+    macs: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class OutputRow:
+    """Latency of one graph output in input frames: lookahead of the model, and waiting for a full hop."""
+
+    name: str
+    extent: Extent
+    stride: Fraction | None
+    lookahead: int
+    hop_wait: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything measured about one build."""
+
+    kind: str
+    hop: int
+    rate: float | None
+    nodes: tuple[NodeRow, ...]
+    outputs: tuple[OutputRow, ...]
+    macs_mean: int
+    macs_peak: int
+    weight_bytes: int
+    state_bytes: int
+    scratch_bytes: int
+    notes: tuple[str, ...]
+    legal: str
+
+    def summary(self) -> list[str]:
+        """Sentences for the head of the generated header."""
+        lines = [
+            f"{self.kind}; hop {self.hop}; state {self.state_bytes} B, scratch {self.scratch_bytes} B, "
+            f"weights {self.weight_bytes} B, {self.macs_mean} MACs per input frame"
+        ]
+        lines += [
+            f"output {o.name}: [S,a,b] = {o.extent}, rf {o.extent.rf}, lookahead {o.lookahead} frames"
+            if not o.extent.ended
+            else f"output {o.name}: once per sequence"
+            for o in self.outputs
+        ]
+        if self.legal:
+            lines.append(f"legal lengths T: {self.legal}")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """report.json: the schema is documented in README.md."""
+        return {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "hop": self.hop,
+            "totals": {
+                "state_bytes": self.state_bytes,
+                "scratch_bytes": self.scratch_bytes,
+                "weight_bytes": self.weight_bytes,
+                "macs_per_frame": self.macs_mean,
+                "macs_per_push": self.macs_peak,
+            },
+            "legal_lengths": self.legal,
+            "nodes": [_row_json(row) for row in self.nodes],
+            "outputs": [_output_json(row, self.rate) for row in self.outputs],
+            "notes": list(self.notes),
+        }
+
+
+def extent_json(extent: Extent | None) -> dict[str, Any] | None:
+    if extent is None:
+        return None
+    if extent.ended:
+        return {"ended": extent.ended}
+
+    def number(value: Fraction | None) -> str | int | None:
+        return None if value is None else int(value) if value.denominator == 1 else str(value)
+
+    return {
+        "S": number(extent.S),
+        "a": number(extent.a),
+        "b": number(extent.b),
+        "rf": extent.rf,
+        "lookahead": number(extent.lookahead),
+    }
+
+
+def _row_json(row: NodeRow) -> dict[str, Any]:
+    return {
+        "index": row.index,
+        "name": row.name,
+        "op": row.op,
+        "path": row.path,
+        "detail": row.detail,
+        "frame": list(row.frame),
+        "window": extent_json(row.extent),
+        "history_frames": row.keep,
+        "new_frames": row.new,
+        "state_bytes": row.state_bytes,
+        "macs_per_frame": row.macs,
+        "weight_bytes": row.weight_bytes,
+    }
+
+
+def _output_json(row: OutputRow, rate: float | None) -> dict[str, Any]:
+    result = {
+        "name": row.name,
+        "window": extent_json(row.extent),
+        "lookahead_frames": row.lookahead,
+        "hop_wait_frames": row.hop_wait,
+    }
+    if rate:
+        result["lookahead_ms"] = 1000.0 * row.lookahead / rate
+        result["hop_wait_ms"] = 1000.0 * row.hop_wait / rate
+    return result
+
+
+def make_report(
+    graph: Graph,
+    extents: dict[str, Extent],
+    plan: StreamPlan | None,
+    layout: Layout | None,
+    weight_bytes: dict[str, int],
+    rate: float | None,
+    joins: list[JoinNote],
+) -> Report:
+    """Collect the numbers; `plan` and `layout` are None for models that cannot be streamed (analysis only)."""
+    time = graph.time_graph()
+    rows = []
+    for i, node in enumerate(graph.nodes):
+        tensor = graph.tensors[node.output]
+        keep = plan.keep[node.output] if plan else 0
+        rows.append(
+            NodeRow(
+                i,
+                node.onnx_name,
+                node.op_type or type(node.op).__name__,
+                node.path,
+                node.op.describe(),
+                tensor.frame_shape,
+                extents.get(node.output),
+                keep,
+                plan.new[node.output] if plan else 0,
+                keep * tensor.frame_bytes,
+                node.op.macs(),
+                weight_bytes.get(node.name, 0),
+            )
+        )
+    outputs = []
+    for port in graph.outputs:
+        extent = extents[port.tensor]
+        stride = None if extent.ended else extent.S
+        lookahead = 0 if extent.ended or extent.lookahead is None else int(-(-extent.lookahead // 1))
+        wait = plan_outputs.hop_wait(time, port.tensor, plan.hop) if plan and not extent.ended else 0
+        outputs.append(OutputRow(port.name, extent, stride, lookahead, wait))
+    mean, peak = _macs(graph, extents, plan)
+    notes = [*graph.notes, *(f"{note.severity}: {note.node}: {note.text}" for note in joins)]
+    legal = str(plan_outputs.legal_lengths(time)) if plan and graph.clip_length is None else ""
+    return Report(
+        kind(graph),
+        plan.hop if plan else 1,
+        rate,
+        tuple(rows),
+        tuple(outputs),
+        mean,
+        peak,
+        sum(weight_bytes.values()),
+        layout.state_bytes if layout else 0,
+        layout.scratch_bytes if layout else 0,
+        tuple(notes),
+        legal,
+    )
+
+
+def kind(graph: Graph) -> str:
+    """One of the kinds of DESIGN.md section 4, in words."""
+    if graph.clip_length is None:
+        return "endless stream"
+    if all(port.view.time_axis is None for port in graph.inputs):
+        return "whole: one push is the whole input"
+    return f"clip of {graph.clip_length} frames"
+
+
+def _macs(graph: Graph, extents: dict[str, Extent], plan: StreamPlan | None) -> tuple[int, int]:
+    """(mean per input frame, rounded up; largest of one push of a hop). Source: the counts A(N) over one period."""
+    mean = Fraction(0)
+    for node in graph.nodes:
+        extent = extents.get(node.output)
+        if extent is not None and not extent.ended and extent.S:
+            mean += Fraction(node.op.macs()) / extent.S
+    if plan is None:
+        return -(-mean.numerator // mean.denominator), 0
+    peak = 0
+    for clock in range(plan.period):
+        before, after = plan.available(clock), plan.available(clock + plan.hop)
+        peak = max(peak, sum((after[n.output] - before[n.output]) * n.op.macs() for n in graph.nodes))
+    return -(-mean.numerator // mean.denominator), peak
+
+
+def analyse_graph(graph: Graph) -> tuple[dict[str, Extent], list[JoinNote]]:
+    """[S, a, b] of every tensor, and what is worth saying about joins."""
+    time = graph.time_graph()
+    extents = receptive_field.analyse(time)
+    return extents, receptive_field.joins(time, extents)
+
+
+def with_notes(report: Report, notes: tuple[str, ...]) -> Report:
+    """The report with other notes."""
+    return replace(report, notes=notes)

@@ -1,0 +1,58 @@
+/* rt_conv_impl.h - body of the convolution for one weight type; included once per type with RT_CONV and RT_WEIGHT set. */
+
+static int32_t rt_dot(const int8_t *x, const RT_WEIGHT *w, int32_t n)
+{
+    int32_t sum = 0;
+    for (int32_t i = 0; i < n; ++i)
+        sum += x[i] * w[i];
+    return sum;
+}
+
+/* What a tap in the padding adds: zero_point * sum(w), because the bias has it subtracted for every tap. */
+static int32_t rt_pad_tap(const RT_WEIGHT *w, int32_t n, int32_t zero_point)
+{
+    int32_t sum = 0;
+    for (int32_t i = 0; i < n; ++i)
+        sum += w[i];
+    return sum * zero_point;
+}
+
+/* One accumulator: all taps of output channel weights `w` at in-frame position (d, x), channels from `channel` on. */
+static int32_t rt_window(const int8_t *const *rows, const rt_conv_t *c, const RT_WEIGHT *w, int32_t d, int32_t x,
+                         int32_t channel)
+{
+    const int32_t n = c->in_channels / c->groups;
+    int32_t acc = 0;
+    for (int32_t t = 0; t < c->rows; ++t)
+        for (int32_t i = 0; i < c->depth.taps; ++i) {
+            const int32_t at_d = d + i * c->depth.dilation;
+            for (int32_t j = 0; j < c->width.taps; ++j, w += n) {
+                const int32_t at_x = x + j * c->width.dilation;
+                if (at_d < 0 || at_d >= c->depth.size || at_x < 0 || at_x >= c->width.size)
+                    acc += rt_pad_tap(w, n, c->zero_point);
+                else
+                    acc += rt_dot(rows[t] + (at_d * c->width.size + at_x) * c->in_channels + channel, w, n);
+            }
+        }
+    return acc;
+}
+
+void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
+{
+    const int32_t n = c->in_channels / c->groups, m = c->out_channels / c->groups;
+    const int32_t taps = c->rows * c->depth.taps * c->width.taps * n;
+    for (int32_t d = 0; d < c->depth.out; ++d)
+        for (int32_t x = 0; x < c->width.out; ++x) {
+            const RT_WEIGHT *w = (const RT_WEIGHT *)c->weights;
+            int32_t group = 0, left = m;
+            for (int32_t o = 0; o < c->out_channels; ++o, w += taps) {
+                const int32_t acc = c->bias[o] + rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
+                                                           x * c->width.stride - c->width.before, group * n);
+                *y++ = rt_requantize_s8(acc, &c->requantize, o);
+                if (--left == 0) {
+                    left = m;
+                    ++group;
+                }
+            }
+        }
+}

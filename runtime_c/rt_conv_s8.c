@@ -1,0 +1,5 @@
+#include "rt_conv_s8.h"
+
+#define RT_WEIGHT int8_t
+#define RT_CONV rt_conv_s8
+#include "rt_conv_impl.h"

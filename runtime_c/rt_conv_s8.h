@@ -1,0 +1,35 @@
+/* rt_conv_s8.h - convolution of one output frame: any groups, depthwise included, one to three axes. */
+#ifndef RT_CONV_S8_H
+#define RT_CONV_S8_H
+
+#include "rt_requantize.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One axis inside the frame; the stream axis comes as row pointers. */
+typedef struct {
+    int32_t size, out, taps, stride, dilation, before;
+} rt_axis_t;
+
+typedef struct {
+    int32_t rows;          /* taps along the stream axis */
+    rt_axis_t depth, width;
+    int32_t in_channels, out_channels, groups;
+    int32_t zero_point;    /* of the input: what in-frame padding stands for */
+    const void *weights;   /* int8 or int16 [out_channels][rows][depth][width][in_channels / groups] */
+    const int32_t *bias;   /* with -zero_point * sum(weights) folded in */
+    rt_requant_t requantize;
+} rt_conv_t;
+
+/* rows: frames [depth][width][in_channels]; y: one frame [depth out][width out][out_channels]. */
+void rt_conv_s8(const int8_t *const *rows, const rt_conv_t *c, int8_t *y);
+/* The same with int16 weights (uint8 weights whose zero point leaves the int8 range). */
+void rt_conv_s8_w16(const int8_t *const *rows, const rt_conv_t *c, int8_t *y);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
