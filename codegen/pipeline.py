@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from codegen import report as reporting
 from codegen.emit import files
@@ -25,7 +23,12 @@ from codegen.version import VERSION
 
 def build(path: str | Path, options: Options | None = None) -> dict[str, str]:
     """The files of the generated folder by relative path. Same input, same text. Raises CodegenError."""
-    return files.all_files(compile_model(Path(path), options or Options()))
+    return render(compile_model(Path(path), options or Options()))
+
+
+def render(compiled: Compiled) -> dict[str, str]:
+    """The text of every file of a compiled model."""
+    return files.all_files(compiled)
 
 
 def compile_model(path: Path, options: Options) -> Compiled:
@@ -85,8 +88,3 @@ def _weight_bytes(graph: Graph) -> dict[str, int]:
         assert isinstance(node.op, KernelOp)
         result[node.name] = sum(table.bytes for table in emission(node.op, "").tables.values())
     return result
-
-
-def report_json(compiled: Compiled) -> str:
-    data: dict[str, Any] = compiled.report.to_json()
-    return json.dumps(data, indent=1) + "\n"

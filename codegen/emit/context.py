@@ -176,7 +176,7 @@ def _node(
     distinct = list(dict.fromkeys(node.inputs))
     numbers["second"] = distinct.index(node.inputs[-1])
     numbers["rows_of"] = y.frame_bytes
-    for copy in numbers.get("copies", []):
+    for copied in numbers.get("copy_list", []):
         copy["operand"] = distinct.index(node.inputs[copy["operand"]])
     if "size" in numbers:
         numbers["rows"] = y.frame_bytes // numbers["size"]

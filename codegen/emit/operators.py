@@ -116,7 +116,7 @@ def _copy(op: Copy, prefix: str) -> Emission:
         starts = [start + i * (piece.stride or 0) for start in starts for i in range(piece.size)]
     for i, start in enumerate(starts):
         copies.append(copy_numbers(sizes, source, target, 0, start, i * block))
-    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copies": copies})
+    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copy_list": copies})
 
 
 def _concat(op: ConcatS8, prefix: str) -> Emission:
@@ -126,7 +126,7 @@ def _concat(op: ConcatS8, prefix: str) -> Emission:
         width = size * op.inner
         copies.append(copy_numbers([op.outer, width], [width, 1], [total, 1], operand, 0, at))
         at += width
-    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copies": copies})
+    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copy_list": copies})
 
 
 def _pad(op: PadFrames, prefix: str) -> Emission:
@@ -143,7 +143,7 @@ def _pad(op: PadFrames, prefix: str) -> Emission:
     copy = copy_numbers(sizes or [1], source or [1], target or [1], 0, source_at, target_at)
     window = op.rule()
     assert isinstance(window, Window)
-    numbers = {"copy": copy, "code": op.code, "first": first_frame(window)}
+    numbers = {"inner": copy, "code": op.code, "first": first_frame(window)}
     return Emission("pad", ("rt_copy_s8", "rt_stream"), numbers)
 
 

@@ -2,7 +2,7 @@
 
 With d = largest code - code, T[d] = round(2^b * exp(-d * x scale)) and `sum` the row sum of T:
 softmax = T[d] * 2^f / floor(sum * m / 2^16), rounded half to even, where y scale ~ m * 2^-(16 + f), 2^15 < m <= 2^16;
-log-softmax = -(d * x scale + ln(sum / 2^b)) / y scale in fixed point, rounded half up, the logarithm by shifts and adds.
+log-softmax = -(d * x scale + ln(sum / 2^b)) / y scale in fixed point, rounded half up, the logarithm by shifts, adds.
 Both are declared deviations from a runtime's float path: within one code of it, `error_codes` says how close.
 """
 

@@ -1,0 +1,224 @@
+"""Command line: arguments, exit codes, writing files. No compiler logic."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from codegen import output_folder, pipeline
+from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
+from codegen.options import Options
+from codegen.report import Report
+from codegen.version import VERSION
+
+CONFIG_FILE = "codegen.toml"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. 0 ok, 1 mismatch, 2 the user's input, 3 unsupported model, 4 a fault of ours."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        command: Callable[[argparse.Namespace], int] = args.command
+        return command(args)
+    except CodegenError as error:
+        _complain(args, error)
+        return error.exit_code
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INPUT
+    except RecursionError:
+        print("codegen: the model nests too deeply", file=sys.stderr)
+        return EXIT_INPUT
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        print(f"codegen: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        print("This is a fault of the tool. Run again with --debug and report the output.", file=sys.stderr)
+        return EXIT_INTERNAL
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="codegen", description="Quantized ONNX networks to streaming int8 C.")
+    parser.add_argument("--version", action="version", version=f"onnx2stream {VERSION}")
+    parser.add_argument("--debug", action="store_true", help="print a traceback for internal errors")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    build = _command(commands, "build", _build, "write C for a quantized model")
+    build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    _command(commands, "analyze", _analyze, "windows, memory and cost of any ONNX model, node by node")
+    verify = _command(commands, "verify", _verify, "compile the C, stream data, compare with reference and onnxruntime")
+    verify.add_argument("--data", type=Path, metavar="NPZ", help="real inputs, by input name")
+    verify.add_argument("--cc", metavar="CC", help="C compiler (default: $CC, cc, gcc or clang)")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, function: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=function)
+    parser.add_argument("model", type=Path, help="an .onnx file")
+    parser.add_argument("--name", help="prefix of all C names (default: from the file name)")
+    parser.add_argument("--hop", type=int, metavar="N", help="most input frames processed at once (default 1)")
+    parser.add_argument("--stream", metavar="AXIS", help="stream axis: number or symbol, or INPUT:AXIS")
+    parser.add_argument("--rate", type=float, metavar="HZ", help="input frames per second, for latencies in ms")
+    parser.add_argument("--config", type=Path, metavar="TOML", help=f"options file (default: ./{CONFIG_FILE})")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def _options(args: argparse.Namespace) -> Options:
+    """Options from codegen.toml, overridden by the command line."""
+    path = args.config or Path(CONFIG_FILE)
+    values: dict[str, Any] = {}
+    if args.config or path.is_file():
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise input_error("options", str(path), f"not readable as TOML ({error})") from error
+    known = {f.name: f for f in fields(Options)}
+    for key in values:
+        if key not in known:
+            raise input_error("options", str(path), f"unknown key {key}", f"known are {', '.join(sorted(known))}")
+    for key in known:
+        given = getattr(args, key, None)
+        if given is not None:
+            values[key] = given
+    return _checked(Options(**values))
+
+
+def _checked(options: Options) -> Options:
+    if not isinstance(options.hop, int) or options.hop < 1:
+        raise input_error("options", "hop", f"{options.hop}", "a whole number of at least 1")
+    if options.name is not None and not options.name.isidentifier():
+        raise input_error("options", "name", f"{options.name}", "a C identifier")
+    if options.rate is not None and not options.rate > 0:
+        raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")
+    return options
+
+
+def _build(args: argparse.Namespace) -> int:
+    folder: Path = args.output
+    output_folder.check(folder)
+    options = _options(args)
+    with _progress(args, "building"):
+        compiled = pipeline.compile_model(args.model, options)
+        files = pipeline.render(compiled)
+    output_folder.write(folder, files)
+    if args.json:
+        print(json.dumps(compiled.report.to_json(), indent=1))
+    else:
+        _print_report(compiled.report)
+        print(f"wrote {len(files)} files to {folder}")
+    return 0
+
+
+def _analyze(args: argparse.Namespace) -> int:
+    report = pipeline.analyze(args.model, _options(args))
+    if args.json:
+        print(json.dumps(report.to_json(), indent=1))
+    else:
+        _print_report(report)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from codegen.verify import verify
+
+    with _progress(args, "verifying"):
+        result = verify(args.model, _options(args), args.data, args.cc)
+    if args.json:
+        print(json.dumps(result.to_json(), indent=1))
+        return 0 if result.passed else EXIT_MISMATCH
+    for item in [*result.c, *result.runtime]:
+        verdict = "equal" if item.equal else f"{item.different} differ, at most {item.largest:g} codes; {item.first}"
+        print(f"{item.tensor}: {item.what}: {item.values} values, {verdict}")
+    for note in result.notes:
+        print(f"note: {note}")
+    print(f"{'OK' if result.passed else 'MISMATCH'}: {result.values} values, {result.mismatches} mismatches")
+    return 0 if result.passed else EXIT_MISMATCH
+
+
+def _progress(args: argparse.Namespace, text: str) -> Any:
+    """A spinner on a terminal; nothing anywhere else."""
+    console = Console(stderr=True)
+    if args.json or not console.is_terminal:
+        from contextlib import nullcontext
+
+        return nullcontext()
+    return console.status(text)
+
+
+def _print_report(report: Report) -> None:
+    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+    table = Table(title=f"{report.kind}, hop {report.hop}", show_lines=False)
+    paths = any(row.path for row in report.nodes)
+    names = ["#", "node", *(["module"] if paths else []), "op", "window", "frame", "[S,a,b]", "rf", "lookahead"]
+    names += ["keep", "state B", "MACs", "weights B"]
+    for name in names:
+        right = name in ("#", "rf", "lookahead", "keep", "state B", "MACs", "weights B")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in report.nodes:
+        extent = row.extent
+        ended = extent is None or bool(extent.ended)
+        cells = [str(row.index), row.name, *([row.path] if paths else []), row.op, row.detail]
+        cells += [
+            "x".join(map(str, row.frame)),
+            "-" if extent is None else (f"ended: {extent.ended}" if extent.ended else str(extent)),
+            "-" if ended or extent is None or extent.rf is None else str(extent.rf),
+            "-" if ended or extent is None or extent.lookahead is None else _lookahead(extent.lookahead, report.rate),
+            str(row.keep),
+            str(row.state_bytes),
+            str(row.macs),
+            str(row.weight_bytes),
+        ]
+        table.add_row(*(_plain(cell) for cell in cells))
+    console.print(table)
+    for output in report.outputs:
+        if output.extent.ended:
+            print(f"output {output.name}: once per sequence ({output.extent.ended})")
+        else:
+            wait = f", waits up to {output.hop_wait} more for a full hop" if output.hop_wait else ""
+            ms = f" = {1000 * output.lookahead / report.rate:g} ms" if report.rate else ""
+            text = f"rf {output.extent.rf}, lookahead {output.lookahead} frames{ms}{wait}"
+            print(f"output {output.name}: [S,a,b] = {output.extent}, {text}")
+    for note in report.notes:
+        print(f"note: {note}")
+    if report.legal:
+        print(f"legal lengths: {report.legal}")
+    print(
+        f"state {report.state_bytes} B, scratch {report.scratch_bytes} B, weights {report.weight_bytes} B, "
+        f"{report.macs_mean} MACs per frame (largest push {report.macs_peak})"
+    )
+
+
+def _lookahead(value: Any, rate: float | None) -> str:
+    return f"{value}" if not rate else f"{value} ({1000 * float(value) / rate:g} ms)"
+
+
+def _plain(text: str) -> str:
+    """Model text is data: no markup, no control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text).replace("[", r"\[")
+
+
+def _complain(args: argparse.Namespace, error: CodegenError) -> None:
+    if getattr(args, "json", False):
+        problems = [vars(problem) for problem in error.problems]
+        print(json.dumps({"error": error.stage, "problems": problems, "exit_code": error.exit_code}, indent=1))
+    for problem in error.problems:
+        print(f"codegen: {error.stage}: {problem}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

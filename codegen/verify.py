@@ -1,0 +1,192 @@
+"""Generated C against the numpy reference (equal, always), and the reference against onnxruntime where installed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen import host
+from codegen.errors import CodegenError, input_error
+from codegen.ir.graph import Graph, Port
+from codegen.options import Options
+from codegen.pipeline import build, load_int8
+from codegen.reference import whole_clip
+
+Array = npt.NDArray[Any]
+SEED = 1
+CHUNKINGS: tuple[tuple[int, ...] | None, ...] = (None, (1,), (2,), (3, 1, 2), (7,), (50,))
+FREE_LENGTH = 96
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two results of one tensor: how many values, how many differ, by how much at most (in codes)."""
+
+    what: str
+    tensor: str
+    values: int
+    different: int
+    largest: float
+    first: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return self.different == 0
+
+
+@dataclass
+class Verification:
+    """All comparisons of one model. `c` must be equal; `runtime` compares the reference with onnxruntime."""
+
+    c: list[Comparison] = field(default_factory=list)
+    runtime: list[Comparison] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return all(item.equal for item in self.c)
+
+    @property
+    def values(self) -> int:
+        return sum(item.values for item in self.c) + sum(item.values for item in self.runtime)
+
+    @property
+    def mismatches(self) -> int:
+        return sum(item.different for item in self.c) + sum(item.different for item in self.runtime)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "passed": self.passed,
+            "values": self.values,
+            "mismatches": self.mismatches,
+            "c_against_reference": [vars(item) for item in self.c],
+            "reference_against_onnxruntime": [vars(item) for item in self.runtime],
+            "notes": self.notes,
+        }
+
+
+def verify(
+    path: Path, options: Options, data: Path | None = None, compiler: str | None = None, flags: Sequence[str] = ()
+) -> Verification:
+    """Build, compile and stream the model on seeded random input (and on `data`, an .npz), in several push patterns."""
+    files = build(path, options)
+    graph = load_int8(path, options.stream)
+    result = Verification()
+    with tempfile.TemporaryDirectory() as temporary:
+        out = Path(temporary)
+        for name, text in files.items():
+            target = out / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        model = host.load(out, compiler, flags)
+        feeds = {"random input": random_feed(graph)}
+        if data is not None:
+            feeds[data.name] = load_data(graph, data)
+        for title, feed in feeds.items():
+            _compare_c(result, graph, model, title, feed)
+            _compare_runtime(result, path, graph, title, feed)
+    return result
+
+
+def random_feed(graph: Graph, length: int | None = None, seed: int = SEED) -> dict[str, Array]:
+    """Uniform random codes for every input, as values of its own type and layout."""
+    rng = np.random.default_rng(seed)
+    total = graph.clip_length or length or _legal_length(graph)
+    feed: dict[str, Array] = {}
+    for port in graph.inputs:
+        elements = graph.tensors[port.tensor].frame_bytes
+        frames = rng.integers(-128, 128, (total, elements)).astype(np.int8)
+        feed[port.name] = whole_clip.dequantize_output(frames, port)
+    return feed
+
+
+def _legal_length(graph: Graph) -> int:
+    """A length that the offline model accepts and that fills the pipeline."""
+    from codegen.plan.outputs import is_legal
+    from codegen.plan.streaming import period, warm_up
+
+    time = graph.time_graph()
+    start = max(FREE_LENGTH, warm_up(time) + 16)
+    return next((n for n in range(start, start + 4 * period(time) + 1) if is_legal(time, n)), start)
+
+
+def load_data(graph: Graph, data: Path) -> dict[str, Array]:
+    """Inputs from an .npz: by input name, or `input`, or the only array there is."""
+    try:
+        archive = np.load(data)
+        arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise input_error("verify", str(data), "not a readable .npz file", hint="Save inputs with numpy.savez") from error
+    feed: dict[str, Array] = {}
+    for port in graph.inputs:
+        candidates = [port.name, "input", *(arrays if len(arrays) == 1 else ())]
+        found = next((arrays[name] for name in candidates if name in arrays), None)
+        if found is None:
+            raise input_error("verify", str(data), f"no array {port.name}", f"it has {', '.join(arrays)}")
+        feed[port.name] = _first_clip(found, port)
+    return feed
+
+
+def _first_clip(x: Array, port: Port) -> Array:
+    """One clip of an array that may hold a batch of them, in the type of the port."""
+    if x.ndim == len(port.shape) and port.view.time_axis != 0 and x.shape[0] != 1 and port.view.shape[0] == 1:
+        x = x[:1]
+    if x.dtype in (np.int8, np.uint8) and port.dtype == "float32" and port.qparams:
+        zero = port.qparams.zero_point + (128 if x.dtype == np.uint8 else 0)
+        return ((x.astype(np.int32) - zero) * np.float32(port.qparams.scale)).astype(np.float32)
+    return x
+
+
+def _compare_c(result: Verification, graph: Graph, model: host.HostModel, title: str, feed: Mapping[str, Array]) -> None:
+    want = whole_clip.run(graph, feed)
+    for chunks in CHUNKINGS:
+        pattern = "one push" if chunks is None else "pushes of " + ", ".join(map(str, chunks))
+        got = model.run(dict(feed), chunks)
+        for port in graph.outputs:
+            result.c.append(compare(f"{title}, {pattern}", port, got[port.name], want[port.name]))
+
+
+def compare(what: str, port: Port, got: Array, want: Array) -> Comparison:
+    """Values of one output side by side; a wrong shape counts every value as different."""
+    if got.shape != want.shape:
+        size = int(max(got.size, want.size, 1))
+        return Comparison(what, port.name, size, size, float("inf"), f"shape {got.shape}, expected {want.shape}")
+    step = port.qparams.scale if port.qparams and want.dtype == np.float32 else 1.0
+    delta = np.abs(got.astype(np.float64) - want.astype(np.float64)) / step
+    bad = np.argwhere(got != want)
+    first = ""
+    if len(bad):
+        at = tuple(int(i) for i in bad[0])
+        first = f"first at {at}: {got[at]}, expected {want[at]}"
+    return Comparison(what, port.name, int(want.size), len(bad), float(delta.max(initial=0.0)), first)
+
+
+def _compare_runtime(result: Verification, path: Path, graph: Graph, title: str, feed: Mapping[str, Array]) -> None:
+    try:
+        import onnxruntime
+    except ImportError:
+        result.notes.append("onnxruntime is not installed: the reference was not compared with it")
+        return
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        values = session.run(None, dict(feed))
+    except Exception as error:
+        result.notes.append(f"onnxruntime does not run this model on {title}: {str(error).splitlines()[0][:200]}")
+        return
+    want = dict(zip([o.name for o in session.get_outputs()], values, strict=True))
+    reference = whole_clip.run(graph, feed)
+    for port in graph.outputs:
+        result.runtime.append(compare(f"{title}, onnxruntime", port, reference[port.name], np.asarray(want[port.name])))
+
+
+__all__ = ["CodegenError", "Comparison", "Verification", "compare", "random_feed", "verify"]
