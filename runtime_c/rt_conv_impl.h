@@ -44,11 +44,12 @@ void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
     for (int32_t d = 0; d < c->depth.out; ++d)
         for (int32_t x = 0; x < c->width.out; ++x) {
             const RT_WEIGHT *w = (const RT_WEIGHT *)c->weights;
+            int8_t *out = y + d * c->y_depth + x * c->y_width;
             int32_t group = 0, left = m;
             for (int32_t o = 0; o < c->out_channels; ++o, w += taps) {
                 const int32_t acc = c->bias[o] + rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
                                                            x * c->width.stride - c->width.before, group * n);
-                *y++ = rt_requantize_s8(acc, &c->requantize, o);
+                *out++ = rt_requantize_s8(acc, &c->requantize, o);
                 if (--left == 0) {
                     left = m;
                     ++group;

@@ -69,6 +69,8 @@ def _conv(op: ConvS8, prefix: str) -> Emission:
         "in_channels": ci,
         "out_channels": co,
         "groups": op.groups,
+        "y_depth": op.geometry.size_out[1] * co,
+        "y_width": co,
         "zero_point": op.x_zero_point,
         "kernel": kernel,
         "requantize": initializer,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
-from codegen.ir.time import Join, Reduce, Rule, Window
-from codegen.ir.view import Axis, Piece, View
+from codegen.ir.time import Join, Reduce, Rule
+from codegen.ir.view import Axis, View, compact
 from codegen.ops.base import Codes, KernelOp, Op
 from codegen.ops.conv import build_geometry, output_view, spatial_layout
 from codegen.ops.geometry import Geometry, parse_windows, window_length
+from codegen.ops.reduce import block_of
 
 STAGE = "import"
 
@@ -60,10 +60,12 @@ class MaxPoolS8(KernelOp):
 
 @dataclass(frozen=True, eq=False)
 class GlobalReduce(Op):
-    """A reduction over all positions; over the stream axis too where `over_time`."""
+    """A real reduction of frames [outer, n, inner] over n; over the stream axis (`frames` frames) too if `over_time`."""
 
     kind: str
     over_time: bool
+    block: tuple[int, int, int]
+    frames: int
 
     def rule(self) -> Rule:
         return Reduce() if self.over_time else Join()
@@ -118,20 +120,30 @@ def lower_reduce(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
 
 def _reduced(node: OnnxNode, x: View, axes: Sequence[int], keepdims: bool, ctx: Lowering) -> View:
     over_time = any(piece.is_time for i in axes for piece in x.axes[i])
+    if over_time and not x.time_is_alone():
+        raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+    if over_time and ctx.endless:
+        found = f"{node.op_type} over the endless stream axis"
+        ctx.note(f"{node.title}: {found} gives one result at the end of the stream")
+    order = [i for i in x.storage_order() if i != x.time_axis]
+    block = block_of([x.shape[i] for i in order], [i in axes for i in order])
+    if block is None or not x.is_compact(order):
+        order = [i for i in order if i not in axes] + [i for i in order if i in axes]
+        x = ctx.arrange(x, order, node)
+        block = block_of([x.shape[i] for i in order], [i in axes for i in order])
+    assert block is not None
     source = ctx.tensor(x)
-    kept = [i for i in range(len(x.axes)) if i not in axes]
-    sizes = [prod(p.size for p in x.axes[i] if not p.is_time) for i in kept]
-    length = 1 if over_time else source.length
-    name = ctx.emit(GlobalReduce(node.op_type, over_time), [x.tensor], sizes or [1], length, node)
+    kept = [i for i in order if i not in axes]
+    sizes = [x.shape[i] for i in kept]
+    frames = source.length if over_time else 1
+    op = GlobalReduce(node.op_type, over_time, block, frames)
+    name = ctx.emit(op, [x.tensor], sizes or [1], 1 if over_time else source.length, node)
+    frame = dict(zip(kept, compact(sizes), strict=True))
+    if x.time_axis is not None and not over_time:
+        frame[x.time_axis] = x.axes[x.time_axis]
     out: list[Axis] = []
-    stride = prod(sizes)
-    frame: dict[int, Axis] = {}
-    for i, size in zip(kept, sizes, strict=True):
-        stride //= size
-        time = tuple(p for p in x.axes[i] if p.is_time)
-        frame[i] = time + ((Piece(size, stride),) if size > 1 else ())
     for i in range(len(x.axes)):
-        if i in frame:
+        if i not in axes:
             out.append(frame[i])
         elif keepdims:
             out.append(())
@@ -146,4 +158,3 @@ LOWER = {
         for name in ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
 }
-__all__ = ["LOWER", "GlobalReduce", "MaxPoolS8", "Pool", "Window"]

@@ -1,0 +1,147 @@
+"""int8 reductions and average pools: running sums in int32, one rounding at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.graph import QParams
+from codegen.ir.time import Join, Reduce, Rule, Window
+from codegen.numerics import reference as numeric
+from codegen.ops.base import Codes, KernelOp
+from codegen.ops.geometry import Geometry, window_length
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceS8(KernelOp):
+    """Mean, average, sum, maximum or minimum of frames [outer, n, inner] over n, and over all frames if `over_time`.
+
+    'Mean' rounds as GlobalAveragePool does (float32 scale per element count, see numerics.reference), 'Average' as
+    AveragePool does (exact sum, one rounding); 'Sum' is exact too. Max and Min keep the QParams. `frames` is the
+    sequence length (1 if not over time).
+    """
+
+    kind: str
+    block: tuple[int, int, int]
+    over_time: bool
+    frames: int
+    x: QParams
+    y: QParams
+    bounds: tuple[int, int] = (-128, 127)
+
+    def rule(self) -> Rule:
+        return Reduce() if self.over_time else Join()
+
+    @property
+    def count(self) -> int:
+        """Elements per result."""
+        return self.block[1] * self.frames
+
+    def scale(self) -> np.float32:
+        """Float32 scale of the accumulator sum(code) - count * zero point ('Mean')."""
+        return numeric.global_average_scale(self.x.scale, self.y.scale, self.count)
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        outer, n, inner = self.block
+        x = xs[0].reshape(xs[0].shape[0], outer, n, inner)
+        axes = (0, 2) if self.over_time else (2,)
+        if self.kind in ("Max", "Min"):
+            best: Codes = (x.max if self.kind == "Max" else x.min)(axis=axes)
+            return best.reshape(1 if self.over_time else x.shape[0], outer, inner)
+        total = x.astype(np.int64).sum(axis=axes) - self.count * self.x.zero_point
+        total = total.reshape(1 if self.over_time else x.shape[0], outer, inner)
+        lo, hi = self.bounds
+        if self.kind == "Mean":
+            return numeric.requantize(total, self.scale(), self.y.zero_point, lo, hi)
+        return numeric.average(total, 1 if self.kind == "Sum" else self.count, *self.quants(), lo=lo, hi=hi)
+
+    def quants(self) -> tuple[tuple[float, int], tuple[float, int]]:
+        return (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
+
+    def describe(self) -> str:
+        return f"{self.kind.lower()} of {self.count}" + (" over the stream axis" if self.over_time else "")
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePoolS8(KernelOp):
+    """Average of each window: exact integer sum, divided once, half to even. x [L, D, W, C]. Source: AveragePool-19.
+
+    Padding adds nothing to the sum; with `count_include_pad` it counts (inside the explicit pads only), else it does not.
+    """
+
+    geometry: Geometry
+    channels: int
+    count_include_pad: bool
+    x: QParams
+    y: QParams
+    bounds: tuple[int, int] = (-128, 127)
+
+    def rule(self) -> Rule:
+        return self.geometry.time
+
+    def pad_code(self) -> int:
+        return self.x.zero_point
+
+    def describe(self) -> str:
+        return self.geometry.describe()
+
+    def divisors(self, length: int) -> npt.NDArray[np.int64]:
+        """Cells that count in each window: [L', D', W']."""
+        g = self.geometry
+        sizes = (length, *g.size_in)
+        per_axis = [
+            counted(w, size, out, self.count_include_pad)
+            for (w, out), size in zip(g.axes(window_length(length, g.time)), sizes, strict=True)
+        ]
+        result: npt.NDArray[np.int64] = per_axis[0][:, None, None] * per_axis[1][:, None] * per_axis[2]
+        return result
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        g = self.geometry
+        x = xs[0].reshape(xs[0].shape[0], *g.size_in, self.channels).astype(np.int64) - self.x.zero_point
+        total = g.patches(x, 0, window_length(x.shape[0], g.time)).sum(axis=(3, 4, 5))
+        divisors = self.divisors(x.shape[0])
+        lo, hi = self.bounds
+        y = np.zeros(total.shape, np.int8)
+        qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
+        for count in np.unique(divisors):
+            here = divisors == count
+            y[here] = numeric.average(total[here], int(count), qx, qy, lo=lo, hi=hi)
+        return y
+
+    def counts(self) -> list[int]:
+        """Every divisor that can occur, whatever the length of the sequence."""
+        g = self.geometry
+        inner = [
+            set(counted(w, size, out, self.count_include_pad).tolist())
+            for w, size, out in ((g.depth, g.size_in[0], g.size_out[0]), (g.width, g.size_in[1], g.size_out[1]))
+        ]
+        rows = {n for n in range(1, g.time.taps + 1)}
+        if self.count_include_pad and not g.time.ceil_mode:
+            rows = {g.time.taps}
+        elif g.time.left == 0 and g.time.right == 0 and not g.time.ceil_mode:
+            rows = {g.time.taps}
+        return sorted({a * b * c for a in rows for b in inner[0] for c in inner[1]})
+
+
+def counted(w: Window, size: int, out: int, include_pad: bool) -> npt.NDArray[np.int64]:
+    """Cells of each window along one axis that the average divides by."""
+    index = np.arange(out)[:, None] * w.stride - w.left + np.arange(w.taps)[None, :] * w.dilation
+    low, high = (-w.left, size + w.right) if include_pad else (0, size)
+    result: npt.NDArray[np.int64] = ((index >= low) & (index < high)).sum(axis=1).astype(np.int64)
+    return result
+
+
+def block_of(sizes: Sequence[int], reduced: Sequence[bool]) -> tuple[int, int, int] | None:
+    """(outer, n, inner) of a row-major frame whose reduced axes are neighbours, else None."""
+    marked = [i for i, (size, r) in enumerate(zip(sizes, reduced, strict=True)) if r and size > 1]
+    if not marked:
+        return (1, 1, prod(sizes))
+    first, last = marked[0], marked[-1]
+    if any(size > 1 and not reduced[i] for i, size in enumerate(sizes) if first <= i <= last):
+        return None
+    return prod(sizes[:first]), prod(sizes[first : last + 1]), prod(sizes[last + 1 :])
