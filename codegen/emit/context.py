@@ -177,7 +177,7 @@ def _node(
     numbers["second"] = distinct.index(node.inputs[-1])
     numbers["rows_of"] = y.frame_bytes
     for copied in numbers.get("copy_list", []):
-        copy["operand"] = distinct.index(node.inputs[copy["operand"]])
+        copied["operand"] = distinct.index(node.inputs[copied["operand"]])
     if "size" in numbers:
         numbers["rows"] = y.frame_bytes // numbers["size"]
     shapes = " , ".join(f"{names.tensors[x]}{list(c.graph.tensors[x].frame_shape)}" for x in node.inputs)
