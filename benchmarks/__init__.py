@@ -1,0 +1,1 @@
+"""What generated code costs on emulated microcontrollers; `python -m benchmarks MODEL --target m4`."""
