@@ -2,10 +2,10 @@
 
     make demo
 
-builds imu_tcn_int8.onnx, prints the per-node table, compiles the C, pushes the recorded stream of stream.py through it in
-uneven pieces, shows what was recognised, and compares every value with the numpy reference and with onnxruntime. The
-generated C stays in build/imu. Exit code 1 if anything differs. Where the recording cannot be fetched, random data takes its
-place and the output says so.
+builds imu_tcn_int8.onnx, prints the per-node table, compiles the C, pushes the recorded stream of stream.py through
+it in uneven pieces, shows what was recognised, and compares every value with the numpy reference and with onnxruntime.
+The generated C stays in build/imu. Exit code 1 if anything differs. Where the recording cannot be fetched, random data
+takes its place and the output says so.
 """
 
 from __future__ import annotations

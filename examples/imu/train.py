@@ -24,14 +24,15 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import torch
-from data import CHANNELS, CLASSES, CLIP_FRAMES, load_test, load_train
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from stream import load_stream_and_labels
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from data import CHANNELS, CLASSES, CLIP_FRAMES, load_test, load_train
+from stream import load_stream_and_labels
 
 HERE = Path(__file__).resolve().parent
 SEED = 20240

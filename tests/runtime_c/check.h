@@ -16,7 +16,8 @@ static inline void check_equal(long got, long want, const char *text, const char
     printf("%s:%d: %s is %ld, expected %ld\n", file, line, text, got, want);
 }
 
-static inline void check_bytes(const int8_t *got, const int8_t *want, int n, const char *text, const char *file, int line)
+static inline void check_bytes(const int8_t *got, const int8_t *want, int n, const char *text, const char *file,
+                               int line)
 {
     for (int i = 0; i < n; ++i) {
         ++check_count;
