@@ -7,13 +7,13 @@ static uint32_t rt_round_even(uint32_t high, uint32_t rest, uint32_t bits)
     return high + (uint32_t)(rest > half || (rest == half && (high & 1u) != 0));
 }
 
-/* |acc| as significand * 2^exponent, 2^23 <= significand <= 2^24: what the conversion to float32 keeps. a > 0. */
+/* a = |acc| > 0 as significand * 2^exponent, 2^23 <= significand <= 2^24: what the conversion to float32 keeps. */
 static uint32_t rt_to_float24(uint32_t a, int32_t *exponent)
 {
     int32_t e = 0;
     if (a >> 24) { /* 1 to 8 bits too many: round them off */
         uint32_t drop = 1;
-        while (a >> (24 + drop))
+        while (drop < 8 && (a >> (24 + drop)) != 0)
             ++drop;
         *exponent = (int32_t)drop;
         return rt_round_even(a >> drop, a & (((uint32_t)1 << drop) - 1u), drop);
