@@ -23,7 +23,7 @@ from codegen.ir.view import Piece, View
 from codegen.reference.whole_clip import dequantize_output, from_frames, quantize_input, to_frames
 
 STAGE = "host"
-CFLAGS = ("-std=c99", "-O2", "-fPIC", "-shared", "-fwrapv")
+CFLAGS = ("-std=c99", "-O2", "-fPIC", "-shared")
 Array = npt.NDArray[Any]
 
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from codegen.ir.graph import Graph
+from codegen.ops.base import KernelOp
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import receptive_field
 from codegen.plan.layout import Layout
@@ -216,9 +217,14 @@ def _macs(graph: Graph, extents: dict[str, Extent], plan: StreamPlan | None) -> 
     """(mean per input frame, rounded up; largest of one push of a hop). Source: the counts A(N) over one period."""
     mean = Fraction(0)
     for node in graph.nodes:
-        extent = extents.get(node.output)
-        if extent is not None and not extent.ended and extent.S:
+        accumulates = isinstance(node.op, KernelOp) and node.op.accumulator() is not None
+        extent = extents.get(node.inputs[0] if accumulates else node.output)
+        if extent is None or not node.op.macs():
+            continue
+        if not extent.ended:
             mean += Fraction(node.op.macs()) / extent.S
+        elif graph.clip_length:
+            mean += Fraction(node.op.macs(), graph.clip_length)
     if plan is None:
         return -(-mean.numerator // mean.denominator), 0
     peak = 0

@@ -47,8 +47,10 @@ void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
             int8_t *out = y + d * c->y_depth + x * c->y_width;
             int32_t group = 0, left = m;
             for (int32_t o = 0; o < c->out_channels; ++o, w += taps) {
-                const int32_t acc = c->bias[o] + rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
-                                                           x * c->width.stride - c->width.before, group * n);
+                const int32_t sum = rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
+                                              x * c->width.stride - c->width.before, group * n);
+                /* Modulo 2^32: the folded bias may leave int32, their sum does not. */
+                const int32_t acc = (int32_t)((uint32_t)c->bias[o] + (uint32_t)sum);
                 *out++ = rt_requantize_s8(acc, &c->requantize, o);
                 if (--left == 0) {
                     left = m;

@@ -47,8 +47,18 @@ void rt_dense_accumulate_s8(const int8_t *x, const int8_t *weights, int32_t outp
     }
 }
 
+void rt_dense_accumulate_s8_w16(const int8_t *x, const int16_t *weights, int32_t outputs, int32_t n, int32_t *acc)
+{
+    for (int32_t o = 0; o < outputs; ++o) {
+        int32_t sum = 0;
+        for (int32_t k = 0; k < n; ++k)
+            sum += x[k] * *weights++;
+        acc[o] += sum;
+    }
+}
+
 void rt_dense_codes_s8(const int32_t *acc, const int32_t *bias, int32_t outputs, const rt_requant_t *q, int8_t *y)
 {
     for (int32_t o = 0; o < outputs; ++o)
-        y[o] = rt_requantize_s8(bias[o] + acc[o], q, o);
+        y[o] = rt_requantize_s8((int32_t)((uint32_t)bias[o] + (uint32_t)acc[o]), q, o); /* folded: modulo 2^32 */
 }

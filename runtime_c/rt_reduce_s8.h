@@ -26,6 +26,8 @@ void rt_average_codes_s8(const int32_t *acc, int32_t n, int32_t offset, const rt
 
 /* acc[o] += sum over k of weights[o][k] * x[k]: one frame's part of a product over a whole sequence. */
 void rt_dense_accumulate_s8(const int8_t *x, const int8_t *weights, int32_t outputs, int32_t n, int32_t *acc);
+/* The same with int16 weights. */
+void rt_dense_accumulate_s8_w16(const int8_t *x, const int16_t *weights, int32_t outputs, int32_t n, int32_t *acc);
 /* y[o] = requantize(bias[o] + acc[o]). */
 void rt_dense_codes_s8(const int32_t *acc, const int32_t *bias, int32_t outputs, const rt_requant_t *q, int8_t *y);
 

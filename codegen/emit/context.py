@@ -9,10 +9,10 @@ from codegen.emit import operators
 from codegen.emit.literals import float_literal, rows
 from codegen.emit.names import comment, unique
 from codegen.ir.graph import Graph, Node, Port
-from codegen.ir.time import Window
+from codegen.ir.time import Transposed, Window
 from codegen.ops.base import KernelOp, Table
 from codegen.plan import outputs as plan_outputs
-from codegen.plan.layout import Layout, Storage
+from codegen.plan.layout import Accumulator, Layout, Storage
 from codegen.plan.receptive_field import Extent
 from codegen.plan.steps import Step
 from codegen.plan.streaming import StreamPlan
@@ -59,14 +59,17 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
     tables: dict[str, Table] = {}
     pads = _pad_tables(c, tables)
     nodes, headers = [], {"rt", "rt_stream"}
-    for i, node in enumerate(c.graph.nodes):
+    emissions = {}
+    for node in c.graph.nodes:
         assert isinstance(node.op, KernelOp)
         made = operators.emission(node.op, f"{c.name}_{names.nodes[node.name]}")
+        emissions[node.name] = made
         headers.update(made.kernels)
         tables.update({f"{names.nodes[node.name]}_{key}": table for key, table in made.tables.items()})
-        nodes.append(_node(c, names, node, i, made, pads))
+    for phase, i in c.layout.order:
+        node = c.graph.nodes[i]
+        nodes.append(_node(c, names, i, phase, emissions[node.name], pads))
     kept = [s for s in c.layout.storage.values() if s.keep]
-    size = 4 + 2 * len(kept) + sum(s.history_bytes for s in kept)
     context: dict[str, Any] = {
         "name": c.name,
         "NAME": c.name.upper(),
@@ -78,7 +81,9 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "clip_length": c.graph.clip_length,
         "state_bytes": c.layout.state_bytes,
         "scratch_bytes": c.layout.scratch_bytes,
-        "padding_bytes": c.layout.state_bytes - size,
+        "padding_bytes": c.layout.state_bytes - c.layout.used_bytes,
+        "accumulators": [_accumulator(c, a, names) for a in c.layout.accumulators],
+        "live_lanes": c.layout.live_lanes,
         "macs_mean": c.report.macs_mean,
         "macs_peak": c.report.macs_peak,
         "arena_comment": f"{c.layout.arena_bytes} B used; no plan of this order needs less than {c.layout.arena_bound}",
@@ -94,7 +99,8 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "count_steps": _steps(c.plan.count_steps, {lane.count for lane in c.layout.lanes}),
         "length_steps": _steps(c.plan.length_steps, {lane.length for lane in c.layout.lanes}),
         "nodes": nodes,
-        "steps": _schedule(c, names),
+        "steps": _schedule(c, names, "node"),
+        "ending": _schedule(c, names, "end"),
         "unequal": _unequal(c),
     }
     context["flipped_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "uint8_t"]
@@ -138,11 +144,14 @@ def _pad_tables(c: Compiled, tables: dict[str, Table]) -> dict[int, str]:
 
 def _pads_with(node: Node) -> int | None:
     """The code a node reads outside its input's sequence, if it ever does and its kernel wants a frame there."""
+    from codegen.ops.reduce import AveragePoolS8
     from codegen.ops.shape import PadFrames
 
     rule = node.op.rule()
     outside = isinstance(rule, Window) and (rule.left > 0 or rule.right > 0 or rule.ceil_mode)
-    return node.op.pad_code() if outside and not isinstance(node.op, PadFrames) else None
+    # A transposed convolution meets the ends of its input with every phase that has more than one tap.
+    outside = outside or isinstance(rule, Transposed)
+    return node.op.pad_code() if outside and not isinstance(node.op, PadFrames | AveragePoolS8) else None
 
 
 def _fresh(s: Storage, names: Names) -> str:
@@ -154,11 +163,16 @@ def _fresh(s: Storage, names: Names) -> str:
 
 
 def _node(
-    c: Compiled, names: Names, node: Node, index: int, made: operators.Emission, pads: dict[int, str]
+    c: Compiled, names: Names, index: int, phase: str, made: operators.Emission, pads: dict[int, str]
 ) -> dict[str, Any]:
+    """One C function: a node's work in every tick, or (phase 'end') when the sequence is over."""
+    node = c.graph.nodes[index]
+    assert isinstance(node.op, KernelOp)
+    accumulates = node.op.accumulator() is not None
     pad = _pads_with(node)
+    distinct = list(dict.fromkeys(node.inputs))
     streams = []
-    for name in dict.fromkeys(node.inputs):
+    for name in [] if accumulates and phase == "end" else distinct:
         s = c.layout.storage[name]
         streams.append(
             {
@@ -172,30 +186,41 @@ def _node(
             }
         )
     y = c.layout.storage[node.output]
+    # A reduction's per-frame work runs over the frames of its input.
+    loop = c.layout.storage[node.inputs[0]] if accumulates and phase == "node" else y
     numbers = dict(made.numbers)
-    distinct = list(dict.fromkeys(node.inputs))
     numbers["second"] = distinct.index(node.inputs[-1])
-    numbers["rows_of"] = y.frame_bytes
-    for copied in numbers.get("copy_list", []):
-        copied["operand"] = distinct.index(node.inputs[copied["operand"]])
+    numbers["copy_list"] = [
+        copied | {"operand": distinct.index(node.inputs[copied["operand"]])} for copied in numbers.get("copy_list", [])
+    ]
     if "size" in numbers:
         numbers["rows"] = y.frame_bytes // numbers["size"]
     shapes = " , ".join(f"{names.tensors[x]}{list(c.graph.tensors[x].frame_shape)}" for x in node.inputs)
     target = f"{names.tensors[node.output]}{list(c.graph.tensors[node.output].frame_shape)}"
-    title = f"{node.op_type or type(node.op).__name__} \"{node.onnx_name}\": {shapes} -> {target}"
-    extent = c.extents[node.output]
+    kind = node.op_type or type(node.op).__name__
+    title = f'{kind} "{node.onnx_name}"{", at the end" if phase == "end" else ""}: {shapes} -> {target}'
     detail = node.op.describe()
+    ident = names.nodes[node.name]
     return {
         "index": index,
-        "id": names.nodes[node.name],
+        "id": f"{ident}_end" if phase == "end" else ident,
         "comment": comment(title),
-        "window": comment(f"{detail + '; ' if detail else ''}{_extent_text(extent)}"),
+        "window": comment(f"{detail + '; ' if detail else ''}{_extent_text(c.extents[node.output])}"),
         "streams": streams,
-        "y": {"lane": y.lane, "bytes": y.frame_bytes, "fresh": _fresh(y, names)},
+        "writes": not (accumulates and phase == "node"),
+        "y": {"lane": loop.lane, "bytes": y.frame_bytes, "fresh": _fresh(y, names), "n": y.frame_bytes},
         "op": numbers,
-        "tables": {key: f"{c.name}_{names.nodes[node.name]}_{key}" for key in made.tables},
-        "template": made.template,
+        "state": f"r->st->{ident}_acc",
+        "work": f"r->arena + {c.layout.working[node.name]}",
+        "tables": {key: f"{c.name}_{ident}_{key}" for key in made.tables},
+        "template": f"{made.template}_end" if accumulates and phase == "end" else made.template,
     }
+
+
+def _accumulator(c: Compiled, a: Accumulator, names: Names) -> dict[str, Any]:
+    node = next(n for n in c.graph.nodes if n.name == a.node)
+    text = f"{node.op.describe()} ({node.op_type} {node.onnx_name})"
+    return {"id": f"{names.nodes[a.node]}_acc", "ctype": a.ctype, "count": a.count, "comment": comment(text)}
 
 
 def _extent_text(extent: Extent) -> str:
@@ -259,29 +284,42 @@ def _step(step: Step) -> str:
     return f"rt_floor_div({inner}, {step.div})"
 
 
-def _schedule(c: Compiled, names: Names) -> list[dict[str, Any]]:
-    """Nodes in order, each followed by what must happen before its inputs' scratch is used again."""
+def _schedule(c: Compiled, names: Names, phase: str) -> list[dict[str, Any]]:
+    """The nodes of a phase in order, each followed by what must happen before its inputs' scratch is used again."""
     steps: list[dict[str, Any]] = []
-    for at in range(len(c.graph.nodes) + 1):
-        if at > 0:
-            steps.append({"kind": "node", "id": names.nodes[c.graph.nodes[at - 1].name]})
-        written = [p.tensor for p in c.graph.inputs] if at == 0 else [c.graph.nodes[at - 1].output]
-        for i, port in enumerate(c.graph.outputs):
-            s = c.layout.storage[port.tensor]
-            if port.tensor in written and s.fresh != "output":
-                steps.append(_copy_out(s, port, names.outputs[i], names))
-        for name, s in c.layout.storage.items():
-            if s.keep and c.layout.last_read[name] == at:
-                steps.append(
-                    {
-                        "kind": "commit",
-                        "id": names.tensors[name],
-                        "keep": s.keep,
-                        "fresh": _fresh(s, names),
-                        "lane": s.lane,
-                        "bytes": s.frame_bytes,
-                    }
-                )
+    written = [p.tensor for p in c.graph.inputs] if phase == "node" else []
+    steps += _after(c, names, 0, written) if phase == "node" else []
+    for at, (kind, i) in enumerate(c.layout.order, 1):
+        if kind != phase:
+            continue
+        node = c.graph.nodes[i]
+        assert isinstance(node.op, KernelOp)
+        ident = names.nodes[node.name]
+        steps.append({"kind": "node", "id": f"{ident}_end" if phase == "end" else ident})
+        accumulates = node.op.accumulator() is not None and phase == "node"
+        steps += _after(c, names, at, [] if accumulates else [node.output])
+    return steps
+
+
+def _after(c: Compiled, names: Names, at: int, written: list[str]) -> list[dict[str, Any]]:
+    """Copies to the caller of tensors just written, and histories whose last reader has run."""
+    steps: list[dict[str, Any]] = []
+    for i, port in enumerate(c.graph.outputs):
+        s = c.layout.storage[port.tensor]
+        if port.tensor in written and s.fresh != "output":
+            steps.append(_copy_out(s, port, names.outputs[i], names))
+    for name, s in c.layout.storage.items():
+        if s.keep and c.layout.last_read[name] == at:
+            steps.append(
+                {
+                    "kind": "commit",
+                    "id": names.tensors[name],
+                    "keep": s.keep,
+                    "fresh": _fresh(s, names),
+                    "lane": s.lane,
+                    "bytes": s.frame_bytes,
+                }
+            )
     return steps
 
 

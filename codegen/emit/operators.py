@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from codegen.emit.literals import integer, requantize_initializer, typed
-from codegen.ir.time import Window
-from codegen.numerics.forms import exact_params
-from codegen.numerics.linear import MulParams
+from codegen.ir.time import Upsample, Window
+from codegen.numerics.forms import RequantParams
+from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ratio
+from codegen.numerics.prover import prove_layer
+from codegen.numerics.reference import average_ratio
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
 from codegen.ops.conv import ConvS8
-from codegen.ops.int8 import ConcatS8, LutS8, PairS8, SoftmaxS8
+from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, SoftmaxS8
 from codegen.ops.pool import MaxPoolS8
+from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ def first_frame(w: Window) -> str:
     return scaled if w.left == 0 else f"{scaled} {'-' if w.left > 0 else '+'} {abs(w.left)}"
 
 
-def _window_numbers(op: ConvS8 | MaxPoolS8) -> dict[str, Any]:
+def _window_numbers(op: ConvS8 | MaxPoolS8 | AveragePoolS8) -> dict[str, Any]:
     g = op.geometry
     return {
         "rows": g.time.taps,
@@ -56,14 +61,20 @@ def _window_numbers(op: ConvS8 | MaxPoolS8) -> dict[str, Any]:
     }
 
 
+def _proved_product(op: ConvS8 | ConvTransposeS8 | DenseOverTimeS8) -> RequantParams:
+    return _proved(op.requantize.scale, *op.bounds(), op.requantize.zero_point, (op.requantize.lo, op.requantize.hi))
+
+
+def _proved(scale: Any, low: Any, high: Any, zero_point: int, bounds: tuple[int, int]) -> RequantParams:
+    """The cheapest integer form that equals the reference for every accumulator in low..high."""
+    return prove_layer(scale, low, high, zero_point, lo=bounds[0], hi=bounds[1], target="m4").params
+
+
 def _conv(op: ConvS8, prefix: str) -> Emission:
     wide = op.weights.dtype == np.int16
     kernel = "rt_conv_s8_w16" if wide else "rt_conv_s8"
-    sums = op.weights.reshape(op.weights.shape[0], -1).astype(np.int64).sum(axis=1)
-    # The kernel multiplies raw codes: the input zero point is taken off here once (modulo 2^32, as the sum itself is).
-    folded = (op.bias - op.x_zero_point * sums + (1 << 31)) % (1 << 32) - (1 << 31)
-    r = op.requantize
-    initializer, tables = requantize_initializer(exact_params(r.scale, r.zero_point, r.lo, r.hi), prefix)
+    folded = _folded(op.bias, op.weights.reshape(op.weights.shape[0], -1), op.x_zero_point)
+    initializer, tables = requantize_initializer(_proved_product(op), prefix)
     ci, co = op.channels
     numbers = _window_numbers(op) | {
         "in_channels": ci,
@@ -77,7 +88,7 @@ def _conv(op: ConvS8, prefix: str) -> Emission:
     }
     shape = "[out][time][depth][width][in / groups] = " + " x ".join(str(n) for n in op.weights.shape)
     weights = Table("int16_t" if wide else "int8_t", op.weights, shape)
-    bias = Table("int32_t", folded.astype(np.int32), "bias - x zero point * sum of weights")
+    bias = Table("int32_t", folded, "bias - x zero point * sum of weights")
     return Emission("conv", (kernel, "rt_requantize", "rt_stream"), numbers, {"w": weights, "b": bias, **tables})
 
 
@@ -152,11 +163,8 @@ def _pad(op: PadFrames, prefix: str) -> Emission:
 def _pair(op: PairS8, prefix: str) -> Emission:
     p = op.params
     if isinstance(p, MulParams):
-        inner = p.linear
-        exceptions = inner.exceptions
-        numbers = [inner.multiplier, inner.rounding, inner.parity, inner.flip]
-        tail = [len(exceptions), inner.lo, inner.hi, inner.left_shift, inner.right_shift]
-        fields = f"{p.zero_a}, {p.zero_b}, {{{_numbers(numbers)}, {_pointer(exceptions)}, {_numbers(tail)}}}"
+        exceptions = p.linear.exceptions
+        fields = f"{p.zero_a}, {p.zero_b}, {linear_initializer(p.linear)}"
         kernel = "rt_mul_s8"
     else:
         exceptions = p.exceptions
@@ -181,6 +189,239 @@ def _numbers(values: Sequence[int]) -> str:
 
 def _pointer(exceptions: Sequence[tuple[int, int]]) -> str:
     return "exceptions" if exceptions else "NULL"
+
+
+def _lut_channels(op: LutChannelsS8, prefix: str) -> Emission:
+    tables = {"of": typed(op.table_of, "table of each element"), "luts": typed(op.tables, "by table and code + 128")}
+    return Emission("lut_channels", ("rt_lut_channels_s8", "rt_stream"), {"period": op.table_of.size}, tables)
+
+
+def linear_initializer(p: LinearParams, exceptions: str = "exceptions") -> str:
+    head = _numbers([p.multiplier, p.rounding, p.parity, p.flip])
+    tail = _numbers([len(p.exceptions), p.lo, p.hi, p.left_shift, p.right_shift])
+    return f"{{{head}, {exceptions if p.exceptions else 'NULL'}, {tail}}}"
+
+
+def _exceptions(p: LinearParams) -> str:
+    """Declaration of the exception list, or nothing."""
+    if not p.exceptions:
+        return ""
+    items = ", ".join(f"{{{integer(x)}, {code}}}" for x, code in p.exceptions)
+    return f"    static const rt_exception_t exceptions[{len(p.exceptions)}] = {{{items}}};"
+
+
+def _avgpool(op: AveragePoolS8, prefix: str) -> Emission:
+    qx, qy = (op.x.scale, op.x.zero_point), (op.y.scale, op.y.zero_point)
+    divisors = []
+    for count in op.counts():
+        fitted = fit_average(qx, qy, count, *op.bounds)
+        if fitted.exceptions:
+            raise NotImplementedError("an average with exceptions")
+        divisors.append(f"{{{count}, {linear_initializer(fitted)}}}")
+    g = op.geometry
+    numbers = _window_numbers(op) | {
+        "divisors": divisors,
+        "after": (g.depth.right, g.width.right),
+        "right": g.time.right,
+        "channels": op.channels,
+        "zero_point": op.x.zero_point,
+        "include_pad": int(op.count_include_pad),
+    }
+    return Emission("avgpool", ("rt_avgpool_s8", "rt_stream"), numbers)
+
+
+def _reduce(op: ReduceS8, prefix: str) -> Emission:
+    results = op.block[0] * op.block[2]
+    flip, tables = "", {}
+    if op.kind in ("Max", "Min"):
+        sign = -1 if op.kind == "Min" else 0
+        flip, ctype, accumulate = f"{sign}, ", "uint8_t", "rt_best_s8"
+        finish: dict[str, Any] = {"call": f"rt_best_codes_s8(acc, {results}, {sign}, y)"}
+    else:
+        ctype, accumulate = "int32_t", "rt_sum_s8"
+        offset = integer(op.count * op.x.zero_point)
+        if op.kind == "Mean":
+            params = _proved(op.scale()[None], *sum_interval(op), op.y.zero_point, op.bounds)
+            initializer, tables = requantize_initializer(params, prefix)
+            finish = {"call": f"rt_mean_codes_s8(acc, {results}, {offset}, &requantize, y)", "requantize": initializer}
+        else:
+            linear = fit_sum(op)
+            finish = {
+                "call": f"rt_average_codes_s8(acc, {results}, {offset}, &divide, y)",
+                "linear": linear_initializer(linear),
+                "exceptions": _exceptions(linear),
+            }
+    finish = {"requantize": "", "linear": "", "exceptions": "", **finish}
+    numbers = {
+        "block": op.block,
+        "results": results,
+        "flip": flip,
+        "ctype": ctype,
+        "accumulate": accumulate,
+        "finish": finish,
+    }
+    return Emission("reduce" if op.over_time else "reduce_frame", ("rt_reduce_s8", "rt_stream"), numbers, tables)
+
+
+def sum_interval(op: ReduceS8) -> tuple[Any, Any]:
+    zero = op.x.zero_point
+    return np.asarray([op.count * (-128 - zero)]), np.asarray([op.count * (127 - zero)])
+
+
+def fit_sum(op: ReduceS8) -> LinearParams:
+    """Exact division of the sum ('Average'), or rescaling of the sum itself ('Sum')."""
+    qx, qy = op.quants()
+    if op.kind == "Average":
+        return fit_average(qx, qy, op.count, *op.bounds)
+    low, high = (int(v[0]) for v in sum_interval(op))
+    lo, hi = op.bounds
+    return fit_ratio(average_ratio(qx, qy, 1), low, high, qy[1], lo=lo, hi=hi)
+
+
+def _folded(bias: Any, weights: Any, zero: int) -> Any:
+    """bias - zero point * sum of weights, modulo 2^32; weights [Co, K]."""
+    sums = weights.astype(np.int64).sum(axis=1)
+    return ((bias - zero * sums + (1 << 31)) % (1 << 32) - (1 << 31)).astype(np.int32)
+
+
+def _dense_time(op: DenseOverTimeS8, prefix: str) -> Emission:
+    initializer, tables = requantize_initializer(_proved_product(op), prefix)
+    frames, outputs, frame = op.weights.shape
+    flat = op.weights.transpose(1, 0, 2).reshape(outputs, -1)
+    wide = op.weights.dtype == np.int16
+    numbers = {
+        "outputs": outputs,
+        "frame": frame,
+        "requantize": initializer,
+        "kernel": "rt_dense_accumulate_s8_w16" if wide else "rt_dense_accumulate_s8",
+    }
+    named = {
+        "w": typed(op.weights, f"[time][out][frame] = {frames} x {outputs} x {frame}"),
+        "b": typed(_folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights"),
+    }
+    return Emission("dense_time", ("rt_reduce_s8", "rt_stream"), numbers, {**named, **tables})
+
+
+def _convt(op: ConvTransposeS8, prefix: str) -> Emission:
+    initializer, tables = requantize_initializer(_proved_product(op), prefix)
+    co, _, _, _, per = op.weights.shape
+    stride = op.time.stride if op.time else 1
+    convs: list[dict[str, Any]] = []
+    times: dict[int, dict[str, Any]] = {}
+    for time, depth, width in op.combos():
+        rows = time.taps if time else (0,)
+        part = op.weights[:, list(rows)][:, :, list(depth.taps)][:, :, :, list(width.taps)]
+        key = f"p{len(convs)}"
+        flat = part.reshape(co, -1)
+        if flat.size:
+            tables[f"{key}_w"] = typed(np.ascontiguousarray(part), "one phase: " + " x ".join(map(str, part.shape)))
+        tables[f"{key}_b"] = typed(_folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights")
+        at = depth.start * op.size_out[1] * co + width.start * co
+        phase = time.start if time else 0
+        shift = (time.first if time else 0) - 0
+        entry = times.setdefault(
+            phase,
+            {
+                "phase": phase,
+                "rows": len(rows),
+                "dilation": time.dilation if time else 1,
+                "shift": f" {'+' if shift >= 0 else '-'} {abs(shift)}" if shift else "",
+                "calls": [],
+            },
+        )
+        entry["calls"].append((len(convs), f" + {at}" if at else ""))
+        convs.append(
+            {
+                "rows": len(rows),
+                "depth": axis(op.size_in[0], depth.out, depth.window()),
+                "width": axis(op.size_in[1], width.out, width.window()),
+                "y_depth": op.depth.stride * op.size_out[1] * co,
+                "y_width": op.width.stride * co,
+                "weights": f"{prefix}_{key}_w" if flat.size else "NULL",
+                "bias": f"{prefix}_{key}_b",
+            }
+        )
+    wide = op.weights.dtype == np.int16
+    power = stride & (stride - 1) == 0
+    numbers = {
+        "convs": convs,
+        "times": list(times.values()),
+        "most_rows": max(1, *(t["rows"] for t in times.values())),
+        "in_channels": per * op.groups,
+        "out_channels": co,
+        "groups": op.groups,
+        "zero_point": op.x_zero_point,
+        "requantize": initializer,
+        "stride": stride,
+        "group": f"j >> {stride.bit_length() - 1}" if power else f"rt_floor_div(j, {stride})",
+        "kernel": "rt_conv_s8_w16" if wide else "rt_conv_s8",
+    }
+    return Emission("convt", (str(numbers["kernel"]), "rt_requantize", "rt_stream"), numbers, tables)
+
+
+def _upsample(op: UpsampleS8, prefix: str) -> Emission:
+    rule = op.time
+    source = "j"
+    if isinstance(rule, Upsample):
+        f = rule.factor
+        inner = f"j + {rule.offset}" if rule.offset else "j"
+        source = f"({inner}) >> {f.bit_length() - 1}" if f & (f - 1) == 0 else f"rt_floor_div({inner}, {f})"
+        if rule.offset:
+            source = f"rt_min({source}, x0.length - 1)"
+    sizes = [len(steps) for steps in op.index]
+    runs = [_runs(steps) for steps in op.index]
+    copies = []
+    strides_in = [int(np.prod(op.frame_in[i + 1 :], dtype=np.int64)) for i in range(len(sizes))]
+    strides_out = [int(np.prod(sizes[i + 1 :], dtype=np.int64)) for i in range(len(sizes))]
+    for combo in product(*runs):
+        at_in = sum(run.source * s for run, s in zip(combo, strides_in, strict=True))
+        at_out = sum(run.start * s for run, s in zip(combo, strides_out, strict=True))
+        pairs = []
+        for run, s_in, s_out in zip(combo, strides_in, strides_out, strict=True):
+            pairs.append((run.steps, s_in, s_out * run.repeat))
+            pairs.append((run.repeat, 0, s_out))
+        pairs = [pair for pair in pairs if pair[0] > 1] or [(1, 1, 1)]
+        outer, last = pairs[:-4], pairs[-4:]
+        for offsets in product(*(range(n) for n, _, _ in outer)):
+            more_in = sum(i * s for i, (_, s, _) in zip(offsets, outer, strict=True))
+            more_out = sum(i * s for i, (_, _, s) in zip(offsets, outer, strict=True))
+            columns = [list(column) for column in zip(*last, strict=True)]
+            copies.append(copy_numbers(*columns, 0, at_in + more_in, at_out + more_out))
+    return Emission("upsample", ("rt_copy_s8", "rt_stream"), {"copy_list": copies, "source": source})
+
+
+@dataclass(frozen=True)
+class Run:
+    """Output steps start .. start + steps*repeat - 1 read sources source, source + 1, ..., each `repeat` times."""
+
+    start: int
+    source: int
+    steps: int
+    repeat: int
+
+
+def _runs(index: tuple[int, ...]) -> list[Run]:
+    """An axis as runs of equal repetition (clamped ends repeat more often or less)."""
+    groups: list[tuple[int, int]] = []
+    for source in index:
+        if groups and groups[-1][0] == source:
+            groups[-1] = (source, groups[-1][1] + 1)
+        else:
+            groups.append((source, 1))
+    runs: list[Run] = []
+    start = 0
+    for source, repeat in groups:
+        last = runs[-1] if runs else None
+        if last and last.repeat == repeat and last.source + last.steps == source:
+            runs[-1] = replace(last, steps=last.steps + 1)
+        else:
+            runs.append(Run(start, source, 1, repeat))
+        start += repeat
+    return runs
+
+
+def _last(op: LastS8, prefix: str) -> Emission:
+    return Emission("last", ("rt_stream",), {})
 
 
 def _softmax(op: SoftmaxS8, prefix: str) -> Emission:
@@ -208,4 +449,11 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     PadFrames: _pad,
     PairS8: _pair,
     SoftmaxS8: _softmax,
+    LutChannelsS8: _lut_channels,
+    AveragePoolS8: _avgpool,
+    ReduceS8: _reduce,
+    DenseOverTimeS8: _dense_time,
+    ConvTransposeS8: _convt,
+    UpsampleS8: _upsample,
+    LastS8: _last,
 }

@@ -7,7 +7,7 @@ is an error that names its node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,16 +19,19 @@ from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError
 from codegen.ops import int8
 from codegen.ops.base import KernelOp, Op
-from codegen.ops.conv import Conv, ConvS8, Requantize
+from codegen.ops.conv import Conv, ConvS8, DenseOverTime, Requantize
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
-from codegen.ops.pool import MaxPoolS8, Pool
+from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
+from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
+from codegen.ops.resample import ConvTranspose, LastFrame, Resample
 from codegen.ops.shape import Concat, Copy, PadFrames
 from codegen.ops.softmax import Softmax
-from codegen.ops.unary import function_of, is_clamp
+from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
+from codegen.ops.unary import Composite, function_of, is_clamp, with_constant
 
 STAGE = "quantization"
 INT32_MAX = (1 << 31) - 1
-MOVES = (Copy, PadFrames, Concat)
+MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
 FLOAT_HINT = (
     "Quantize it with `codegen quantize` or onnxruntime's quantize_static (QDQ format, int8 activations and weights)"
 )
@@ -155,10 +158,26 @@ class _Builder:
             self._on_codes(node)
         elif isinstance(op, Unary):
             base = self.real(node.inputs[0])
-            before = base.functions if isinstance(base, Chain) else ()
-            self.reals[node.output] = Chain(base.base if isinstance(base, Chain) else base, (*before, op))
+            self.reals[node.output] = _chained(base, op)
+        elif isinstance(op, Binary):
+            self.reals[node.output] = self._bias_added(node) or self._pair(node, op)
         else:
-            self.reals[node.output] = self._bias_added(node) or Pending(node, tuple(self.real(x) for x in node.inputs))
+            self.reals[node.output] = Pending(node, tuple(self.real(x) for x in node.inputs))
+
+    def _pair(self, node: Node, op: Binary) -> Real:
+        """Two operands; a function of one tensor where both come from it, or where one is a single real constant."""
+        operands = tuple(self.real(x) for x in node.inputs)
+        first = operands[0]
+        if op.constant is not None and not op.constant.is_quantized:
+            values = np.unique(op.constant.array)
+            if len(values) == 1:
+                return _chained(first, with_constant(op.kind, float(values[0]), op.swapped))
+        if op.constant is None and len(operands) == 2:
+            sides = [_side(operand) for operand in operands]
+            left, right = sides
+            if left and right and left[0] is right[0] and (left[1] or right[1]):
+                return Chain(left[0], (Composite(op.kind, (), left[1], right[1]),))
+        return Pending(node, operands)
 
     def real(self, tensor: str) -> Real:
         value = self.reals.get(tensor)
@@ -205,8 +224,15 @@ class _Builder:
             return op
         if isinstance(op, Concat):
             return int8.ConcatS8(op.outer, op.sizes, op.inner)
+        if isinstance(op, Resample):
+            return UpsampleS8(op.time, op.frame_in, op.index)
+        if isinstance(op, LastFrame):
+            return LastS8(op.rule())
         if isinstance(op, Pool) and op.kind == "Max":
             return MaxPoolS8(op.geometry, self.tensors[operands[0].tensor].frame_shape[-1])
+        if isinstance(op, GlobalReduce) and _selects(op):
+            q = operands[0].q
+            return ReduceS8(_kind(op), op.block, op.over_time, op.frames, q, q)
         return None
 
     def force(self, real: Real, q: QParams, node: Node) -> str:
@@ -226,26 +252,41 @@ class _Builder:
 
     def _force_pending(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         op = real.node.op
-        if isinstance(op, MOVES) or (isinstance(op, Pool) and op.kind == "Max"):
+        if isinstance(op, MOVES) or _selects(op):
             return self._force_moved(real, functions, q, node)
+        if isinstance(op, Binary) and op.constant is not None:
+            return self._with_constant(real, functions, q, node)
         bounds = self._bounds(functions, q, node)
-        if isinstance(op, Conv):
-            x = self.as_codes(real.operands[0], real.node)
-            return self.emit(self._conv(real.node, op, x, q, bounds), [x.tensor], q, _renamed(real.node, node))
         if isinstance(op, Binary):
             return self._binary(real, q, bounds, node)
-        if isinstance(op, Softmax) and not functions:
-            x = self.as_codes(real.operands[0], real.node)
-            made = int8.softmax_s8(op.kind, op.size, x.q, q)
-            if made is not None:
-                return self.emit(made, [x.tensor], q, _renamed(real.node, node))
-        self.unsupported(real.node)
-        raise _FailedError
+        made = self._single(real, q, bounds, clamped=bool(functions))
+        if made is None:
+            self.unsupported(real.node)
+            raise _FailedError
+        x = self.as_codes(real.operands[0], real.node)
+        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
+
+    def _single(self, real: Pending, q: QParams, bounds: tuple[int, int], clamped: bool) -> KernelOp | None:
+        """The int8 form of an operator with one operand that rounds once, or None if there is none."""
+        op = real.node.op
+        if not isinstance(op, Conv | DenseOverTime | ConvTranspose | Pool | GlobalReduce | Softmax):
+            return None
+        x = self.as_codes(real.operands[0], real.node)
+        if isinstance(op, Conv | DenseOverTime | ConvTranspose):
+            return self._product(real.node, op, x, q, bounds)
+        if isinstance(op, Pool) and op.kind == "Average":
+            channels = self.tensors[x.tensor].frame_shape[-1]
+            return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
+        if isinstance(op, GlobalReduce) and _kind(op) in ("Mean", "Sum"):
+            return ReduceS8(_kind(op), op.block, op.over_time, op.frames, x.q, q, bounds)
+        if isinstance(op, Softmax) and not clamped and not op.over_time:
+            return int8.softmax_s8(op.kind, op.size, x.q, q)
+        return None
 
     def _force_moved(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         """Movement commutes with rounding: move the codes of the operands, requantizing before or after."""
         op = real.node.op
-        if isinstance(op, Pool) and not all(is_clamp(f) for f in functions):
+        if _selects(op) and not all(is_clamp(f) for f in functions):
             self.fail(real.node, "a function that is not monotone follows the pool unquantized", hint=FLOAT_HINT)
             raise _FailedError
         first = real.operands[0]
@@ -260,8 +301,8 @@ class _Builder:
             like = replace(node, output=real.node.inputs[i])
             chained = operand
             if functions:
-                before = operand.functions if isinstance(operand, Chain) else ()
-                chained = Chain(operand.base if isinstance(operand, Chain) else operand, (*before, *functions))
+                for function in functions:
+                    chained = _chained(chained, function)
             operands.append(Codes(self.force(chained, q, like), q))
         if isinstance(op, PadFrames):
             value = op.value
@@ -292,7 +333,7 @@ class _Builder:
         """`real` as codes without a QuantizeLinear: only where that is exact."""
         if isinstance(real, Codes):
             return real
-        if isinstance(real, Pending) and isinstance(real.node.op, (*MOVES, Pool)):
+        if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or _selects(real.node.op)):
             inner = [self.as_codes(operand, node) for operand in real.operands]
             if all(c.q.same_codes(inner[0].q) for c in inner):
                 return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
@@ -356,21 +397,32 @@ class _Builder:
             lo, hi = (int(v) for v in numeric.quantize(values, (q.scale, q.zero_point)))
         return lo, hi
 
-    def _conv(self, node: Node, op: Conv, x: Codes, q: QParams, bounds: tuple[int, int]) -> ConvS8:
+    def _product(
+        self, node: Node, op: Conv | DenseOverTime | ConvTranspose, x: Codes, q: QParams, bounds: tuple[int, int]
+    ) -> KernelOp:
+        """Products with constant weights: codes without zero points, bias in accumulator units, int32 checked."""
         weights = op.weights
         if weights.scale is None:
             self.fail(node, "its weights are float", "int8 or uint8 weights behind DequantizeLinear", FLOAT_HINT)
             raise _FailedError
         codes = weights.array.astype(np.int64) - weights.per_axis(weights.zero()).astype(np.int64)
-        channels = codes.shape[0]
+        out_axis = 1 if isinstance(op, DenseOverTime) else 0
+        channels = codes.shape[out_axis]
         scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
-        empty = ~codes.reshape(channels, -1).any(axis=1)
         product = numeric.scale_product(x.q.scale, scales, q.scale)
-        bias = self._bias(node, op.bias, np.float32(x.q.scale) * scales, channels, empty)
+        bias = self._bias(node, op.bias, np.float32(x.q.scale) * scales, channels)
         narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
         array = codes.astype(np.int8 if narrow else np.int16)
         requant = Requantize(product, q.zero_point, *bounds)
-        made = ConvS8(op.geometry, array, bias, op.groups, x.q.zero_point, requant)
+        zero = x.q.zero_point
+        made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
+        if isinstance(op, DenseOverTime):
+            made = DenseOverTimeS8(array, bias, zero, requant)
+        elif isinstance(op, ConvTranspose):
+            sizes = (op.size_in, op.size_out)
+            made = ConvTransposeS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, zero, requant)
+        else:
+            made = ConvS8(op.geometry, array, bias, op.groups, zero, requant)
         low, high = made.bounds()
         if low.min() < -INT32_MAX - 1 or high.max() > INT32_MAX:
             worst = int(np.argmax(np.maximum(-low, high)))
@@ -379,7 +431,7 @@ class _Builder:
             raise _FailedError
         return made
 
-    def _bias(self, node: Node, bias: Const | None, product: np.ndarray, channels: int, empty: np.ndarray) -> np.ndarray:
+    def _bias(self, node: Node, bias: Const | None, product: np.ndarray, channels: int) -> np.ndarray:
         """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
         if bias is None:
             return np.zeros(channels, np.int64)
@@ -418,11 +470,26 @@ class _Builder:
         bias = Const(rows, scale, zero, 0) if scale is not None and scale.size == 1 else Const(real[0])
         return Pending(replace(base.node, op=replace(base.node.op, bias=bias)), base.operands)
 
+    def _with_constant(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        """A constant operand per element: one table of 256 codes for each of its values."""
+        op = real.node.op
+        assert isinstance(op, Binary) and op.constant is not None
+        operand = real.operands[0]
+        before = operand.functions if isinstance(operand, Chain) else ()
+        base = operand.base if isinstance(operand, Chain) else operand
+        x = self.as_codes(base, real.node)
+        made = int8.constant_tables(op.kind, x.q, q, op.constant, op.swapped, before, functions)
+        if made is None:
+            found = f"{op.kind} with {len(np.unique(op.constant.array))} different constants"
+            self.fail(real.node, found, "at most 256 different constants")
+            raise _FailedError
+        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
+
     def _binary(self, real: Pending, q: QParams, bounds: tuple[int, int], node: Node) -> str:
         op = real.node.op
         assert isinstance(op, Binary)
         operands = [self.as_codes(operand, real.node) for operand in real.operands]
-        if op.kind not in ("Add", "Sub", "Mul", "Sum") or op.constant is not None:
+        if op.kind not in ("Add", "Sub", "Mul", "Sum"):
             self.unsupported(real.node)
             raise _FailedError
         made = int8.pair_s8(op.kind, operands[0].q, operands[1].q, q, bounds)
@@ -490,4 +557,39 @@ def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
     return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
 
 
-Function = Callable[[float], float]
+def _selects(op: Op) -> bool:
+    """Max and Min pick one of their codes: they commute with every monotone function."""
+    return (isinstance(op, Pool) and op.kind == "Max") or (isinstance(op, GlobalReduce) and _kind(op) in ("Max", "Min"))
+
+
+def _kind(op: GlobalReduce) -> str:
+    """Mean, Sum, Max, Min, ... of an ONNX reduction's name."""
+    return {"GlobalAveragePool": "Mean", "GlobalMaxPool": "Max"}.get(op.kind, op.kind.removeprefix("Reduce"))
+
+
+def _side(real: Real) -> tuple[Codes, tuple[Unary, ...]] | None:
+    if isinstance(real, Codes):
+        return real, ()
+    if isinstance(real, Chain) and isinstance(real.base, Codes):
+        return real.base, real.functions
+    return None
+
+
+def _chained(real: Real, function: Unary) -> Chain:
+    if isinstance(real, Chain):
+        return Chain(real.base, (*real.functions, function))
+    return Chain(real, (function,))
+
+
+def average_pool(
+    op: Pool, channels: int, length: int, clip: int | None, x: QParams, y: QParams, bounds: tuple[int, int]
+) -> KernelOp:
+    """AveragePool; where one window covers a whole clip, a running sum instead of a window of all its frames."""
+    g = op.geometry
+    d, w = g.depth, g.width
+    whole = (w.taps, d.taps, g.time.taps) == (g.size_in[1], g.size_in[0], length) and g.size_out == (1, 1)
+    unpadded = all((a.left, a.right, a.dilation) == (0, 0, 1) for a in (g.time, d, w))
+    if clip is not None and length > 1 and whole and unpadded:
+        block = (1, g.size_in[0] * g.size_in[1], channels)
+        return ReduceS8("Average", block, True, length, x, y, bounds)
+    return AveragePoolS8(g, channels, op.count_include_pad, x, y, bounds)

@@ -23,7 +23,7 @@ from codegen.numerics.reference import (
 )
 from codegen.numerics.thresholds import ratio_thresholds
 
-SATURATING_RATIO = 512
+SATURATING_RATIO = 256
 
 
 @dataclass(frozen=True)

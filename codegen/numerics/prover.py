@@ -28,7 +28,7 @@ from codegen.numerics.thresholds import BoolArray, Thresholds, float_thresholds
 Float64Array = NDArray[np.float64]
 
 MAX_FRACTION_BITS = 22
-MIN_FRACTION_BITS = 4
+MIN_FRACTION_BITS = 1
 NO_LIMIT = np.int64(2**60)
 TARGETS = ("m4", "m0", "generic")
 COST = {

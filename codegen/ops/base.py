@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -39,19 +37,17 @@ class Op:
 class KernelOp(Op):
     """An operator on int8 codes that has a C kernel."""
 
-    kernels = ()  # type: tuple[str, ...]
-
     def reference(self, xs: Sequence[Codes]) -> Codes:
         """Whole-clip numpy result; `xs` and the result are int8 [frames, *frame_shape]."""
         raise NotImplementedError(type(self).__name__)
 
-    def tables(self) -> dict[str, Table]:
-        """Constant tables by their suffix, in the order they are written."""
-        return {}
+    def accumulator(self) -> tuple[str, int] | None:
+        """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
+        return None
 
-    def context(self, names: dict[str, str]) -> dict[str, Any]:
-        """Plain ints and C names for the operator's template."""
-        raise NotImplementedError(type(self).__name__)
+    def scratch_bytes(self) -> int:
+        """Bytes of int32 working memory while one frame is computed."""
+        return 0
 
 
 @dataclass(frozen=True, eq=False)

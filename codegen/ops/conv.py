@@ -14,7 +14,7 @@ from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
-from codegen.ir.time import Rule, Window
+from codegen.ir.time import Reduce, Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Op
@@ -40,6 +40,21 @@ class Conv(Op):
 
     def describe(self) -> str:
         return describe(self.geometry, self.groups)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseOverTime(Op):
+    """Real product of the whole sequence with constants [T, N, frame]."""
+
+    weights: Const
+    bias: Const | None
+
+    def rule(self) -> Rule:
+        return Reduce()
+
+    def macs(self) -> int:
+        """Per input frame."""
+        return int(prod(self.weights.array.shape[1:]))
 
 
 def conv_macs(geometry: Geometry, weights_shape: Sequence[int]) -> int:
@@ -118,11 +133,19 @@ class ConvS8(KernelOp):
 
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Per channel the least and greatest accumulator that any int8 input can give, partial sums included."""
-        w = self.weights.reshape(self.weights.shape[0], -1).astype(np.int64)
-        low, high = -128 - self.x_zero_point, 127 - self.x_zero_point
-        least = np.minimum(w * low, w * high).sum(axis=1)
-        most = np.maximum(w * low, w * high).sum(axis=1)
-        return self.bias + least, self.bias + most
+        w = self.weights.reshape(self.weights.shape[0], -1)
+        return accumulator_bounds(w, self.bias, self.x_zero_point)
+
+
+def accumulator_bounds(
+    w: npt.NDArray[np.integer[Any]], bias: npt.NDArray[np.int64], x_zero_point: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Per row of w [Co, K] the least and greatest bias + sum((x - zero point) * w) over all int8 x and partial sums."""
+    w = w.astype(np.int64)
+    low, high = -128 - x_zero_point, 127 - x_zero_point
+    least = np.minimum(w * low, w * high).sum(axis=1)
+    most = np.maximum(w * low, w * high).sum(axis=1)
+    return bias + least, bias + most
 
 
 def _patches(g: Geometry, x: Codes, fill: int, start: int, stop: int) -> npt.NDArray[Any]:
@@ -269,13 +292,12 @@ def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowe
     last = len(x.axes) - 1
     if x.shape[last] != weights.array.shape[1]:
         raise unsupported(STAGE, node.title, f"{x.shape[last]} values times weights {list(weights.array.shape)}")
-    if any(piece.is_time for piece in x.axes[last]):
-        found = "it sums over the stream axis"
-        raise unsupported(STAGE, node.title, found, "sums inside a frame", "Name another axis with --stream")
-    if not x.time_is_alone():
-        raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
     if weights.scale is not None and weights.scale.size > 1 and weights.axis != 0:
         raise unsupported(STAGE, node.title, "weight scales along the summed axis", "one scale per output column")
+    if any(piece.is_time for piece in x.axes[last]):
+        return _dense_over_time(node, x, weights, bias, ctx)
+    if not x.time_is_alone():
+        raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
     pieces = [piece for piece in x.axes[last] if piece.size > 1]
     order = sorted(range(len(pieces)), key=lambda i: -(pieces[i].stride or 0))
     array = weights.array.reshape(-1, *(p.size for p in pieces)).transpose(0, *(i + 1 for i in order))
@@ -293,6 +315,31 @@ def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowe
     for i, axis in zip([*lead, last], compact([*(x.shape[i] for i in lead), n]), strict=True):
         axes[i] = axis
     return View(name, tuple(axes))
+
+
+def _dense_over_time(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowering) -> View:
+    """x [..., K] where K holds the stream axis: one result for the whole sequence, weights [T, N, frame]."""
+    if ctx.endless:
+        found = "it sums over the endless stream axis"
+        raise unsupported(STAGE, node.title, found, "a fixed T", "Fix the length of the stream, or use a convolution")
+    if any(n > 1 for n in x.shape[:-1]):
+        found = f"it sums over the stream axis for each of {prod(x.shape[:-1])} positions"
+        raise unsupported(STAGE, node.title, found, "one position", "Flatten everything before it")
+    pieces = list(x.axes[-1])
+    order = sorted(range(len(pieces)), key=lambda i: (not pieces[i].is_time, -(pieces[i].stride or 0)))
+    frame = [pieces[i] for i in order[1:]]
+    source = ctx.tensor(x)
+    stride = 1
+    for piece in frame[::-1]:
+        if piece.stride != stride:
+            raise unsupported(STAGE, node.title, "its input is not one whole frame", "a Flatten of whole frames")
+        stride *= piece.size
+    array = weights.array.reshape(-1, *(p.size for p in pieces)).transpose(0, *(i + 1 for i in order))
+    n = array.shape[0]
+    array = array.reshape(n, source.length, stride).transpose(1, 0, 2)
+    op = DenseOverTime(Const(array, weights.scale, weights.zero_point, 1), bias)
+    name = ctx.emit(op, [x.tensor], [n], 1, node)
+    return View(name, (*((),) * (len(x.axes) - 1), compact([n])[0]))
 
 
 LOWER = {("", "Conv"): lower_conv, ("", "Gemm"): lower_gemm, ("", "MatMul"): lower_matmul}

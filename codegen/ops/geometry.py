@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,14 @@ def parse_windows(
             raise unsupported(STAGE, where, f"negative pads {pads}", "pads must be >= 0", "Use Slice to crop")
         windows.append(Window(kernel[i], strides[i], dilations[i], left, right, bool(attrs.get("ceil_mode", 0))))
     return windows
+
+
+def block_of(sizes: Sequence[int], reduced: Sequence[bool]) -> tuple[int, int, int] | None:
+    """(outer, n, inner) of a row-major frame whose reduced axes are neighbours, else None."""
+    marked = [i for i, (size, r) in enumerate(zip(sizes, reduced, strict=True)) if r and size > 1]
+    if not marked:
+        return (1, 1, prod(sizes))
+    first, last = marked[0], marked[-1]
+    if any(size > 1 and not reduced[i] for i, size in enumerate(sizes) if first <= i <= last):
+        return None
+    return prod(sizes[:first]), prod(sizes[first : last + 1]), prod(sizes[last + 1 :])

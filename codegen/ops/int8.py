@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import QParams
+from codegen.ir.graph import Const, QParams
 from codegen.numerics import reference as numeric
 from codegen.numerics.linear import MulParams, fit_mul
 from codegen.numerics.pairs import AddParams, fit_add
 from codegen.numerics.softmax import LogSoftmaxParams, SoftmaxParams, fit_log_softmax, fit_softmax
 from codegen.ops.base import Codes, KernelOp
+from codegen.ops.elementwise import Unary
+from codegen.ops.unary import function_of, is_clamp, with_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,84 @@ class LutS8(KernelOp):
     def reference(self, xs: Sequence[Codes]) -> Codes:
         codes: Codes = self.table[xs[0].astype(np.int64) + 128]
         return codes
+
+
+@dataclass(frozen=True, eq=False)
+class LutChannelsS8(KernelOp):
+    """y[i] = tables[table_of[i % period]][x[i] + 128]: one unary function per element of a frame's repeating part."""
+
+    tables: npt.NDArray[np.int8]
+    table_of: npt.NDArray[np.uint8]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        x = xs[0].reshape(xs[0].shape[0], -1, self.table_of.size).astype(np.int64) + 128
+        codes: Codes = self.tables[self.table_of.astype(np.int64), x]
+        return codes.reshape(xs[0].shape)
+
+    def describe(self) -> str:
+        return f"{len(self.tables)} tables"
+
+
+def constant_tables(
+    kind: str,
+    x: QParams,
+    y: QParams,
+    constant: Const,
+    swapped: bool,
+    before: Sequence[Unary],
+    after: Sequence[Unary],
+) -> LutChannelsS8 | None:
+    """`after(before(x) kind constant)` as tables, one for each distinct constant; None beyond 256 of them.
+
+    A quantized constant of Add, Sub or Mul is the second operand of the exact pair; everything else is literal
+    DequantizeLinear -> functions -> QuantizeLinear.
+    """
+    frame = constant.array.reshape(-1)
+    values, index = np.unique(frame, return_inverse=True)
+    if len(values) > 256:
+        return None
+    qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
+    exact = constant.is_quantized and kind in ("Add", "Sub", "Mul") and not before and not swapped
+    exact = exact and all(is_clamp(f) for f in after) and constant.array.dtype in (np.int8, np.uint8)
+    tables = []
+    for value in values:
+        if exact:
+            table = _pair_row(kind, x, y, constant, int(value))
+            if after:
+                codes = numeric.dequantize(table.astype(np.int64), qy).astype(np.float64)
+                clamp = numeric.chain(*(function_of(f) for f in after))
+                table = numeric.quantize(np.asarray([np.float32(clamp(float(v))) for v in codes], np.float32), qy)
+        else:
+            one = Const(np.asarray([value]), constant.scale, constant.zero_point)
+            middle = with_constant(kind, float(one.real()[0]), swapped)
+            functions = [function_of(f) for f in (*before, middle, *after)]
+            table = numeric.unary_table(numeric.chain(*functions), qx, qy)
+        tables.append(table)
+    period = _period(index)
+    return LutChannelsS8(np.stack(tables), index[:period].astype(np.uint8))
+
+
+def _period(index: npt.NDArray[np.intp]) -> int:
+    """The shortest repetition that the frame consists of."""
+    n = len(index)
+    for period in range(1, n + 1):
+        if n % period == 0 and np.array_equal(index, np.resize(index[:period], n)):
+            return period
+    return n
+
+
+def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> npt.NDArray[np.int8]:
+    """The 256 results of the exact pair with one constant code."""
+    assert constant.scale is not None
+    shift = 128 if constant.array.dtype == np.uint8 else 0
+    zero = int(np.asarray(constant.zero()).ravel()[0]) - shift
+    qc = (float(constant.scale.ravel()[0]), zero)
+    a = np.arange(-128, 128, dtype=np.int64)
+    b = np.full(256, code - shift, np.int64)
+    qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
+    if kind == "Mul":
+        return numeric.mul(a, b, qx, qc, qy)
+    return numeric.add(a, b, qx, qc, qy, sign_b=-1 if kind == "Sub" else 1)
 
 
 @dataclass(frozen=True, eq=False)

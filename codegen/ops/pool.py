@@ -13,8 +13,7 @@ from codegen.ir.time import Join, Reduce, Rule
 from codegen.ir.view import Axis, View, compact
 from codegen.ops.base import Codes, KernelOp, Op
 from codegen.ops.conv import build_geometry, output_view, spatial_layout
-from codegen.ops.geometry import Geometry, parse_windows, window_length
-from codegen.ops.reduce import block_of
+from codegen.ops.geometry import Geometry, block_of, parse_windows, window_length
 
 STAGE = "import"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp
+from codegen.ops.conv import Requantize, accumulator_bounds
 from codegen.ops.geometry import Geometry, window_length
 
 
@@ -40,6 +42,16 @@ class ReduceS8(KernelOp):
     def count(self) -> int:
         """Elements per result."""
         return self.block[1] * self.frames
+
+    def accumulator(self) -> tuple[str, int] | None:
+        if not self.over_time:
+            return None
+        return ("uint8_t" if self.kind in ("Max", "Min") else "int32_t", self.block[0] * self.block[2])
+
+    def scratch_bytes(self) -> int:
+        if self.over_time:
+            return 0
+        return self.block[0] * self.block[2] * (1 if self.kind in ("Max", "Min") else 4)
 
     def scale(self) -> np.float32:
         """Float32 scale of the accumulator sum(code) - count * zero point ('Mean')."""
@@ -136,12 +148,40 @@ def counted(w: Window, size: int, out: int, include_pad: bool) -> npt.NDArray[np
     return result
 
 
-def block_of(sizes: Sequence[int], reduced: Sequence[bool]) -> tuple[int, int, int] | None:
-    """(outer, n, inner) of a row-major frame whose reduced axes are neighbours, else None."""
-    marked = [i for i, (size, r) in enumerate(zip(sizes, reduced, strict=True)) if r and size > 1]
-    if not marked:
-        return (1, 1, prod(sizes))
-    first, last = marked[0], marked[-1]
-    if any(size > 1 and not reduced[i] for i, size in enumerate(sizes) if first <= i <= last):
-        return None
-    return prod(sizes[:first]), prod(sizes[first : last + 1]), prod(sizes[last + 1 :])
+@dataclass(frozen=True, eq=False)
+class DenseOverTimeS8(KernelOp):
+    """Product of the whole sequence with weights int8 [T, N, frame], accumulated frame by frame; y [1, N].
+
+    Accumulators and rounding as in ConvS8: bias int32 [N], `requantize` per output.
+    """
+
+    weights: npt.NDArray[np.integer[Any]]
+    bias: npt.NDArray[np.int64]
+    x_zero_point: int
+    requantize: Requantize
+
+    def rule(self) -> Rule:
+        return Reduce()
+
+    def macs(self) -> int:
+        """Per input frame."""
+        return int(self.weights.shape[1] * self.weights.shape[2])
+
+    def accumulator(self) -> tuple[str, int]:
+        return "int32_t", int(self.weights.shape[1])
+
+    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Per output the least and greatest accumulator."""
+        w = self.weights.transpose(1, 0, 2).reshape(self.weights.shape[1], -1)
+        return accumulator_bounds(w, self.bias, self.x_zero_point)
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        x = xs[0].reshape(xs[0].shape[0], -1).astype(np.int64) - self.x_zero_point
+        if x.shape[0] != self.weights.shape[0]:
+            return np.zeros((0, self.weights.shape[1]), np.int8)
+        acc = np.einsum("tf,tnf->n", x, self.weights.astype(np.int64))[None] + self.bias
+        r = self.requantize
+        return numeric.requantize(acc, r.scale, r.zero_point, r.lo, r.hi)
+
+    def describe(self) -> str:
+        return f"{self.weights.shape[0]} frames of {self.weights.shape[2]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -14,39 +15,51 @@ from codegen.ir.graph import Const
 from codegen.ir.time import Join, Last, Rule, Transposed, Upsample, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.ops.base import Op
-from codegen.ops.conv import spatial_layout
-from codegen.ops.shape import _gather, _padded
+from codegen.ops.conv import output_view, spatial_layout
+from codegen.ops.geometry import Geometry
+from codegen.ops.shape import gather_steps
 
 STAGE = "import"
 
 
 @dataclass(frozen=True, eq=False)
 class Resample(Op):
-    """A rate change known by its rule along the stream axis; `factors` act on (depth, width) of the frame."""
+    """Nearest upsampling of real frames; `index[i]` lists the source step of every output step along frame axis i."""
 
-    kind: str
     time: Rule
-    factors: tuple[int, int] = (1, 1)
+    frame_in: tuple[int, ...]
+    index: tuple[tuple[int, ...], ...]
 
     def rule(self) -> Rule:
         return self.time
 
 
 @dataclass(frozen=True, eq=False)
-class ConvTranspose(Op):
-    """Real transposed convolution; weights [Ci, Co/groups, spatial...] as in the file."""
+class LastFrame(Op):
+    """The last frame of the sequence."""
 
-    time: Rule
+    def rule(self) -> Rule:
+        return Last()
+
+
+@dataclass(frozen=True, eq=False)
+class ConvTranspose(Op):
+    """Real transposed convolution of frames [D, W, Ci]; weights [Co, kt, kd, kw, Ci/groups]."""
+
+    time: Transposed | None
+    depth: Transposed
+    width: Transposed
+    size_in: tuple[int, int]
+    size_out: tuple[int, int]
     weights: Const
     bias: Const | None
     groups: int
-    length_macs: int
 
     def rule(self) -> Rule:
-        return self.time
+        return self.time or Join()
 
     def macs(self) -> int:
-        return self.length_macs
+        return prod(self.size_in) * prod(self.weights.array.shape) // (self.time.stride if self.time else 1)
 
 
 def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
@@ -56,7 +69,7 @@ def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ct
     bias = args[2] if len(args) > 2 else None
     if not isinstance(weights, Const) or isinstance(bias, View):
         raise unsupported(STAGE, node.title, "weights computed at run time", "constant weights")
-    arranged, inner, stream, _sizes = spatial_layout(node, x, ctx)
+    arranged, inner, stream, frame_sizes = spatial_layout(node, x, ctx)
     kernel = weights.array.shape[2:]
     rank = len(kernel)
     attrs = node.attrs
@@ -79,21 +92,37 @@ def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ct
     if min(sizes) < 1:
         raise unsupported(STAGE, node.title, f"an empty output {sizes}")
     groups = int(attrs.get("group", 1))
-    channels = weights.array.shape[1] * groups
-    time: Rule = Join() if stream is None else rules[stream]
+    time = None if stream is None else rules[stream]
     length = ctx.tensor(arranged).length if stream is None else sizes[stream]
-    frame = [sizes[i - 2] for i in inner]
-    lead = [0] if x.time_axis != 0 and x.shape[0] > 1 else []
-    macs = int(np.prod(weights.array.shape)) * int(np.prod([x.shape[i] for i in inner], dtype=np.int64))
-    op = ConvTranspose(time, weights, bias, groups, macs // (strides[stream] if stream is not None else 1))
-    shape_out = [*(x.shape[i] for i in lead), *frame, channels]
-    name = ctx.emit(op, [arranged.tensor], shape_out, length, node)
-    axes: list[Axis] = [()] * len(x.axes)
-    for i, axis in zip([*lead, *inner, 1], compact(shape_out), strict=True):
-        axes[i] = axis
-    if x.time_axis is not None:
-        axes[x.time_axis] = (Piece(length, None),)
-    return [View(name, tuple(axes))]
+    frame = [rules[i - 2] for i in inner]
+    pair = [Transposed(1)] * (2 - len(frame)) + frame
+    outs = [sizes[i - 2] for i in inner]
+    size_out = (frame_sizes[0] if len(inner) < 2 else outs[0], outs[-1] if inner else frame_sizes[1])
+    kernel_const = _transposed_weights(node, weights, groups, stream, inner)
+    op = ConvTranspose(time, pair[0], pair[1], frame_sizes, size_out, kernel_const, bias, groups)
+    channels = kernel_const.array.shape[0]
+    name = ctx.emit(op, [arranged.tensor], [*size_out, channels], length, node)
+    geometry = Geometry(Window(), Window(), Window(), size_out, size_out)
+    return [output_view(name, arranged, geometry, inner, channels, length)]
+
+
+def _transposed_weights(node: OnnxNode, w: Const, groups: int, stream: int | None, inner: Sequence[int]) -> Const:
+    """[Ci, Co/groups, spatial...] -> [Co, kt, kd, kw, Ci/groups]; scales per tensor or per output channel."""
+    shape = w.array.shape
+    ci, per = shape[0], shape[1]
+    if groups < 1 or ci % groups:
+        raise unsupported(STAGE, node.title, f"group {groups} for {ci} input channels")
+    per_axis = w.scale is not None and w.scale.size > 1
+    if per_axis and (w.axis != 1 or groups > 1):
+        found = f"weight scales along axis {w.axis} with group {groups}"
+        raise unsupported(STAGE, node.title, found, "one scale, or one per output channel (axis 1, group 1)")
+    array = w.array.reshape(groups, ci // groups, per, *shape[2:])
+    spatial = [*([] if stream is None else [stream + 2]), *inner]
+    array = array.transpose(0, 2, *(i + 1 for i in spatial), 1)
+    taps = 1 if stream is None else shape[stream + 2]
+    frame = [1] * (2 - len(inner)) + [shape[i] for i in inner]
+    array = array.reshape(groups * per, taps, *frame, ci // groups)
+    return Const(array, w.scale, w.zero_point, 0)
 
 
 def lower_resize(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
@@ -114,17 +143,24 @@ def lower_resize(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     source = ctx.tensor(x)
     frame_axes = [i for i in order if i != at]
     factor = factors[at] if at is not None else 1
-    offset = _offset(node, mapping, rounding, max(factors)) if max(factors) > 1 else 0
-    sizes = [x.shape[i] * factors[i] for i in frame_axes]
+    offsets = {f: _offset(node, mapping, rounding, f) for f in set(factors) if f > 1}
+    frame_in = tuple(x.shape[i] for i in frame_axes)
+    index = tuple(_sources(x.shape[i], factors[i], offsets.get(factors[i], 0)) for i in frame_axes)
     length = source.length * factor
-    rule: Rule = Upsample(factor, offset) if factor > 1 else Join()
-    name = ctx.emit(Resample(node.op_type, rule), [x.tensor], sizes or [1], length, node)
+    rule: Rule = Upsample(factor, offsets[factor]) if factor > 1 else Join()
+    sizes = [len(steps) for steps in index]
+    name = ctx.emit(Resample(rule, frame_in, index), [x.tensor], sizes or [1], length, node)
     axes: list[Axis] = [()] * rank
     for i, axis in zip(frame_axes, compact(sizes), strict=True):
         axes[i] = axis
     if at is not None:
         axes[at] = (Piece(length, None),)
     return [View(name, tuple(axes))]
+
+
+def _sources(size: int, factor: int, offset: int) -> tuple[int, ...]:
+    """Source step of every output step inside a frame, kept inside the frame at both ends."""
+    return tuple(min(max((j + offset) // factor, 0), size - 1) for j in range(size * factor))
 
 
 def _factors(node: OnnxNode, args: Sequence[View | Const | None], x: View, rank: int) -> list[int]:
@@ -179,10 +215,10 @@ def lower_gather(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
         if at != size - 1 or not x.time_is_alone():
             raise unsupported(STAGE, node.title, f"frame {at} of the stream", "the last frame (index -1)")
         source = ctx.tensor(x)
-        name = ctx.emit(Resample("Last", Last()), [x.tensor], source.frame_shape, 1, node)
+        name = ctx.emit(LastFrame(), [x.tensor], source.frame_shape, 1, node)
         picked = View(name, tuple(() if i == axis else a for i, a in enumerate(x.axes)))
     else:
-        picked = _gather(node, x, {axis: (at, 1, 1)}, ctx) if size > 1 else x
+        picked = gather_steps(node, x, {axis: (at, 1, 1)}, ctx) if size > 1 else x
     if index.array.ndim == 0:
         picked = View(picked.tensor, tuple(a for i, a in enumerate(picked.axes) if i != axis))
     return [picked]
@@ -210,7 +246,7 @@ def lower_split(node: OnnxNode, args: Sequence[View | Const | None], ctx: Loweri
     start = 0
     for output, count in zip(node.outputs, sizes, strict=True):
         part = type(node)(**{**node.__dict__, "outputs": (output,)})
-        results.append(_gather(part, x, {axis: (start, 1, count)}, ctx) if count < size else x)
+        results.append(gather_steps(part, x, {axis: (start, 1, count)}, ctx) if count < size else x)
         start += count
     return results
 
@@ -236,4 +272,3 @@ LOWER = {
     ("", "Split"): lower_split,
     ("", "Expand"): lower_expand,
 }
-__all__ = ["LOWER", "Window", "_padded"]

@@ -14,7 +14,7 @@ from codegen.frontend.constants import reshape_target, squeezed
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
-from codegen.ir.time import Join, Rule, Window
+from codegen.ir.time import Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.ops.base import Codes, KernelOp, Op
 from codegen.ops.geometry import window_length
@@ -196,7 +196,7 @@ def lower_slice(node: OnnxNode, args: Sequence[View | Const | None], ctx: Loweri
             crops[axis] = (-first, -(size - first - count))
         else:
             gathers[axis] = (first, stride, count)
-    x = _gather(node, x, gathers, ctx) if gathers else x
+    x = gather_steps(node, x, gathers, ctx) if gathers else x
     return [_padded(node, x, crops, 0.0, ctx)]
 
 
@@ -218,7 +218,7 @@ def _slice_bounds(
     return starts, ends, [a % rank for a in axes], steps
 
 
-def _gather(node: OnnxNode, x: View, parts: dict[int, tuple[int, int, int]], ctx: Lowering) -> View:
+def gather_steps(node: OnnxNode, x: View, parts: dict[int, tuple[int, int, int]], ctx: Lowering) -> View:
     """Take `count` steps of `stride` from `first` along each given axis, as one copy."""
     order = x.storage_order()
     x = ctx.arrange(x, order, node)
@@ -295,4 +295,3 @@ LOWER = {
     ("", "Slice"): lower_slice,
     ("", "Concat"): lower_concat,
 }
-__all__ = ["LOWER", "Concat", "Copy", "PadFrames"]

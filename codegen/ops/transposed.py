@@ -13,7 +13,7 @@ import numpy.typing as npt
 from codegen.ir.time import Join, Rule, Transposed, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp
-from codegen.ops.conv import Requantize
+from codegen.ops.conv import Requantize, accumulator_bounds
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,7 @@ class ConvTransposeS8(KernelOp):
 
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Per channel the least and greatest accumulator over all phases."""
-        w = self.weights.reshape(self.weights.shape[0], -1).astype(np.int64)
-        low, high = -128 - self.x_zero_point, 127 - self.x_zero_point
-        least = np.minimum(np.minimum(w * low, w * high), 0).sum(axis=1)
-        most = np.maximum(np.maximum(w * low, w * high), 0).sum(axis=1)
-        return self.bias + least, self.bias + most
+        return accumulator_bounds(self.weights.reshape(self.weights.shape[0], -1), self.bias, self.x_zero_point)
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         """Scatter each input through the kernel into the uncropped output, then crop: the definition itself."""

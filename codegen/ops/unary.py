@@ -4,10 +4,53 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from codegen.numerics import reference as numeric
 from codegen.ops.elementwise import Unary
 
 Function = Callable[[float], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(Unary):
+    """`kind` of two functions of the same real: x -> left(x) kind right(x), such as x * sigmoid(x)."""
+
+    left: tuple[Unary, ...] = ()
+    right: tuple[Unary, ...] = ()
+
+
+def with_constant(kind: str, value: float, swapped: bool) -> Unary:
+    """x kind value (or value kind x where swapped) as a function of x."""
+    return Unary(f"{kind}Const", (("value", value), ("swapped", float(swapped))))
+
+
+def apply_pair(kind: str, a: float, b: float) -> float:
+    """a kind b in float64; what is undefined becomes NaN or an infinity, as in IEEE arithmetic."""
+    try:
+        return PAIRS[kind](a, b)
+    except ZeroDivisionError:
+        return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
+    except OverflowError:
+        return math.inf
+
+
+def _power(a: float, b: float) -> float:
+    value = math.pow(a, b) if not (a < 0 and b != int(b)) else math.nan
+    return value
+
+
+PAIRS: dict[str, Callable[[float, float], float]] = {
+    "Add": lambda a, b: a + b,
+    "Sum": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
+    "Max": max,
+    "Min": min,
+    "Pow": _power,
+    "PRelu": lambda a, b: a if a >= 0 else a * b,
+}
 
 
 def is_clamp(op: Unary) -> bool:
@@ -17,6 +60,10 @@ def is_clamp(op: Unary) -> bool:
 
 def sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
+
+
+def _same(x: float) -> float:
+    return x
 
 
 def _exp(x: float) -> float:
@@ -36,6 +83,14 @@ def _gelu(x: float, tanh: bool) -> float:
 def function_of(op: Unary) -> Function:
     """The function of a Unary. Raises KeyError for kinds that have none."""
     p = dict(op.params)
+    if isinstance(op, Composite):
+        left, right = [numeric.chain(*(function_of(f) for f in side)) if side else _same for side in (op.left, op.right)]
+        return lambda x: apply_pair(op.kind, left(x), right(x))
+    if op.kind.endswith("Const"):
+        kind, value = op.kind.removesuffix("Const"), p["value"]
+        if p["swapped"]:
+            return lambda x: apply_pair(kind, value, x)
+        return lambda x: apply_pair(kind, x, value)
     table: dict[str, Function] = {
         "Relu": lambda x: max(x, 0.0),
         "Clip": lambda x: min(max(x, p.get("min", -math.inf)), p.get("max", math.inf)),

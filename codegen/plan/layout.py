@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.ir.graph import Graph
+from codegen.ops.base import KernelOp
 from codegen.plan.memory import Buffer, place
 from codegen.plan.streaming import StreamPlan
 
@@ -47,20 +48,48 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Accumulator:
+    """What a reduction over the stream axis keeps in state: `count` elements of `ctype`."""
+
+    node: str
+    ctype: str
+    count: int
+
+    @property
+    def bytes(self) -> int:
+        return self.count * (4 if self.ctype == "int32_t" else 1)
+
+
+@dataclass(frozen=True)
 class Layout:
-    """The memory plan of a streamed graph. Bytes of state are those of the generated struct."""
+    """The memory plan of a streamed graph. Bytes of state are those of the generated struct.
+
+    `order` is the execution order: ('node', i) in every tick, ('end', i) once when the sequence is over. `last_read` is
+    the step (index into `order`, plus 1) after which a tensor's new rows of the tick are needed no more. `working` is the
+    arena offset of each node's working memory.
+    """
 
     storage: dict[str, Storage]
     lanes: tuple[Lane, ...]
+    live_lanes: int
+    accumulators: tuple[Accumulator, ...]
+    order: tuple[tuple[str, int], ...]
+    working: dict[str, int]
     arena_bytes: int
     arena_bound: int
     last_read: dict[str, int]
 
     @property
-    def state_bytes(self) -> int:
-        """int32 clock, one uint16 head per history, the histories, rounded up to the struct's alignment of 4."""
+    def used_bytes(self) -> int:
+        """int32 clock, one uint16 head per history, accumulators, histories."""
         kept = [s for s in self.storage.values() if s.keep]
-        return -(-(4 + 2 * len(kept) + sum(s.history_bytes for s in kept)) // 4) * 4
+        held = sum(a.bytes for a in self.accumulators)
+        return 4 + held + 2 * len(kept) + sum(s.history_bytes for s in kept)
+
+    @property
+    def state_bytes(self) -> int:
+        """`used_bytes` rounded up to the struct's alignment of 4."""
+        return -(-self.used_bytes // 4) * 4
 
     @property
     def scratch_bytes(self) -> int:
@@ -70,42 +99,83 @@ class Layout:
 
 def layout(graph: Graph, plan: StreamPlan) -> Layout:
     """Storage of every tensor for the plan's hop."""
-    lanes: list[Lane] = []
-
-    def lane(name: str) -> int:
-        key = Lane(plan.count_of[name], plan.length_of[name], plan.shortest[name])
-        if key not in lanes:
-            lanes.append(key)
-        return lanes.index(key)
-
-    first, last = _lifetimes(graph)
+    ended = set(plan.ended)
+    lanes = _lanes(graph, plan, ended)
+    order = execution_order(graph, ended)
+    first, last = _lifetimes(graph, order)
     direct_in = {p.tensor: i for i, p in enumerate(graph.inputs) if _direct_input(graph, p.tensor)}
     direct_out = {p.tensor: i for i, p in enumerate(graph.outputs) if _direct_output(graph, p.tensor, plan)}
     buffers = []
     for name, tensor in graph.tensors.items():
         if name not in direct_in and name not in direct_out:
-            buffers.append(Buffer(name, plan.new[name] * tensor.frame_bytes, first[name], last[name]))
+            buffers.append(Buffer(f"rows {name}", plan.new[name] * tensor.frame_bytes, first[name], last[name]))
+    accumulators = []
+    for step, (kind, i) in enumerate(order, 1):
+        op = graph.nodes[i].op
+        assert isinstance(op, KernelOp)
+        if kind == "node" and op.scratch_bytes():
+            buffers.append(Buffer(f"work {graph.nodes[i].name}", op.scratch_bytes(), step, step))
+        kept = op.accumulator()
+        if kind == "end" and kept:
+            accumulators.append(Accumulator(graph.nodes[i].name, *kept))
+    accumulators.sort(key=lambda a: a.ctype != "int32_t")
     placed = place(buffers, ALIGNMENT)
     storage = {}
     for name, tensor in graph.tensors.items():
         fresh = "input" if name in direct_in else "output" if name in direct_out else "arena"
         port = direct_in.get(name, direct_out.get(name, 0))
-        offset = placed.offsets.get(name, 0)
-        storage[name] = Storage(
-            name, tensor.frame_bytes, plan.keep[name], plan.new[name], lane(name), fresh, offset, port
-        )
-    return Layout(storage, tuple(lanes), placed.total, placed.lower_bound, last)
+        offset = placed.offsets.get(f"rows {name}", 0)
+        lane = lanes.index(_lane(name, plan))
+        storage[name] = Storage(name, tensor.frame_bytes, plan.keep[name], plan.new[name], lane, fresh, offset, port)
+    working = {node.name: placed.offsets.get(f"work {node.name}", 0) for node in graph.nodes}
+    live = sum(1 for lane in lanes if any(_lane(n, plan) == lane for n in graph.tensors if n not in ended))
+    return Layout(
+        storage,
+        tuple(lanes),
+        live,
+        tuple(accumulators),
+        tuple(order),
+        working,
+        placed.total,
+        placed.lower_bound,
+        last,
+    )
 
 
-def _lifetimes(graph: Graph) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last step of every tensor's new rows; step 0 brings the inputs, node i runs in step i + 1."""
+def _lane(name: str, plan: StreamPlan) -> Lane:
+    return Lane(plan.count_of[name], plan.length_of[name], plan.shortest[name])
+
+
+def _lanes(graph: Graph, plan: StreamPlan, ended: set[str]) -> list[Lane]:
+    """Distinct lanes, those of tensors that exist only at the end last."""
+    names = [n for n in graph.tensors if n not in ended] + [n for n in graph.tensors if n in ended]
+    return list(dict.fromkeys(_lane(name, plan) for name in names))
+
+
+def execution_order(graph: Graph, ended: set[str]) -> list[tuple[str, int]]:
+    """Live nodes in every tick (reductions accumulate there), then what happens once at the end."""
+    order: list[tuple[str, int]] = []
+    for i, node in enumerate(graph.nodes):
+        op = node.op
+        if node.output not in ended or (isinstance(op, KernelOp) and op.accumulator()):
+            order.append(("node", i))
+    order += [("end", i) for i, node in enumerate(graph.nodes) if node.output in ended]
+    return order
+
+
+def _lifetimes(graph: Graph, order: list[tuple[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
+    """First and last step of every tensor's new rows; step 0 brings the inputs, order[i] runs in step i + 1."""
     first = {port.tensor: 0 for port in graph.inputs}
     last = dict(first)
-    for step, node in enumerate(graph.nodes, 1):
-        first.setdefault(node.output, step)
-        last[node.output] = max(last.get(node.output, 0), step)
-        for name in node.inputs:
-            last[name] = max(last[name], step)
+    accumulating = {i for kind, i in order if kind == "node"} & {i for kind, i in order if kind == "end"}
+    for step, (kind, i) in enumerate(order, 1):
+        node = graph.nodes[i]
+        if kind == "end" or i not in accumulating:
+            first.setdefault(node.output, step)
+            last[node.output] = max(last.get(node.output, 0), step)
+        if kind == "node" or i not in accumulating:
+            for name in node.inputs:
+                last[name] = max(last[name], step)
     return first, last
 
 
