@@ -97,7 +97,7 @@ def print_table(results: list[Result], optimize: str) -> None:
             result.model,
             result.target,
             result.unit,
-            f"{result.macs:,}",
+            f"{result.macs:,}" if result.macs else "-",
             f"{result.instructions:,.0f}",
             f"{result.instructions / result.macs:.2f}" if result.macs else "-",
             f"{result.worst_push_instructions:,.0f}",

@@ -28,7 +28,8 @@ class Result:
     optimize: str
     unit: str
     hop: int
-    macs: int
+    macs: int | None
+    """As `unit`; None for a clip of several frames, of which the report gives no total."""
     instructions: float
     worst_push_instructions: float
     code_bytes: int
@@ -142,7 +143,7 @@ def summarize(
         optimize=optimize,
         unit="inference" if plan.clip else "frame",
         hop=plan.push,
-        macs=totals["macs_per_frame"] * (plan.push if plan.clip else 1),
+        macs=None if plan.clip and plan.push > 1 else totals["macs_per_frame"],
         instructions=round(total / (1 if plan.clip else plan.measured * plan.push), 1),
         worst_push_instructions=round(clock.instructions(values["worst"]), 1),
         code_bytes=size["code"] + size["tables"] + size["library"],
