@@ -279,7 +279,11 @@ class _Builder:
             return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
         if isinstance(op, GlobalReduce) and _kind(op) in ("Mean", "Sum"):
             return ReduceS8(_kind(op), op.block, op.over_time, op.frames, x.q, q, bounds)
-        if isinstance(op, Softmax) and not clamped and not op.over_time:
+        if isinstance(op, Softmax) and op.over_time:
+            found = f"{op.kind} over the stream axis: every output frame reads the whole sequence"
+            self.fail(real.node, found, "an axis inside the frame", "Take it after the stream, or name another --stream")
+            raise _FailedError
+        if isinstance(op, Softmax) and not clamped:
             return int8.softmax_s8(op.kind, op.size, x.q, q)
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
@@ -37,9 +38,8 @@ def lower_softmax(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowe
     over_time = any(piece.is_time for i in axes for piece in x.axes[i])
     rest = [i for i in x.storage_order() if i not in axes]
     x = ctx.arrange(x, [*rest, *axes], node)
-    size = 1
-    for i in axes:
-        size *= x.shape[i]
+    # The stream axis does not count: the analyzer's operator is the same for every length, and `build` refuses it.
+    size = prod(piece.size for i in axes for piece in x.axes[i] if not piece.is_time)
     return [ctx.elementwise(x, Softmax(node.op_type, size, over_time), node)]
 
 
