@@ -229,11 +229,16 @@ class _Builder:
         if isinstance(op, LastFrame):
             return LastS8(op.rule())
         if isinstance(op, Pool) and op.kind == "Max":
-            return MaxPoolS8(op.geometry, self.tensors[operands[0].tensor].frame_shape[-1])
+            return MaxPoolS8(op.geometry, self._channels(op, operands[0].tensor))
         if isinstance(op, GlobalReduce) and _selects(op):
             q = operands[0].q
             return ReduceS8(_kind(op), op.block, op.over_time, op.frames, q, q)
         return None
+
+    def _channels(self, op: Pool, tensor: str) -> int:
+        """Channels of a pool's frames: the last dimension of a stored frame may be another axis where there is one."""
+        depth, width = op.geometry.size_in
+        return self.tensors[tensor].frame_bytes // (depth * width)
 
     def force(self, real: Real, q: QParams, node: Node) -> str:
         """The stored tensor that holds `real` quantized with `q`; `node` is the QuantizeLinear."""
@@ -275,7 +280,7 @@ class _Builder:
         if isinstance(op, Conv | DenseOverTime | ConvTranspose):
             return self._product(real.node, op, x, q, bounds)
         if isinstance(op, Pool) and op.kind == "Average":
-            channels = self.tensors[x.tensor].frame_shape[-1]
+            channels = self._channels(op, x.tensor)
             return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
         if isinstance(op, GlobalReduce) and _kind(op) in ("Mean", "Sum"):
             return ReduceS8(_kind(op), op.block, op.over_time, op.frames, x.q, q, bounds)

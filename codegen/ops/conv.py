@@ -117,7 +117,7 @@ class ConvS8(KernelOp):
         x = x.reshape(x.shape[0], *g.size_in, ci)
         out = np.empty((length, *g.size_out, co), np.int64)
         weights = self.weights.astype(np.float64).reshape(groups, co // groups, -1)
-        for start in range(0, max(length, 1), 256):
+        for start in range(0, length, 256):
             stop = min(start + 256, length)
             patches = _patches(g, x, self.x_zero_point, start, stop)
             patches = patches.reshape(*patches.shape[:-1], groups, ci // groups)

@@ -176,7 +176,7 @@ class DenseOverTimeS8(KernelOp):
         return accumulator_bounds(w, self.bias, self.x_zero_point)
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        x = xs[0].reshape(xs[0].shape[0], -1).astype(np.int64) - self.x_zero_point
+        x = xs[0].reshape(xs[0].shape[0], prod(xs[0].shape[1:])).astype(np.int64) - self.x_zero_point
         if x.shape[0] != self.weights.shape[0]:
             return np.zeros((0, self.weights.shape[1]), np.int8)
         acc = np.einsum("tf,tnf->n", x, self.weights.astype(np.int64))[None] + self.bias

@@ -37,7 +37,7 @@ class Copy(KernelOp):
         return index.reshape(-1)
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        frames: Codes = xs[0].reshape(xs[0].shape[0], -1)[:, self.index()]
+        frames: Codes = xs[0].reshape(xs[0].shape[0], prod(xs[0].shape[1:]))[:, self.index()]
         return frames
 
     def describe(self) -> str:

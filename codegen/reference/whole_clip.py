@@ -24,7 +24,8 @@ def to_frames(x: Array, view: View) -> Codes:
     order = sorted(range(len(pieces)), key=lambda k: (not pieces[k][0].is_time, -(pieces[k][0].stride or 0)))
     timed = any(p.is_time for p, _ in pieces)
     frames = x.transpose(order)
-    return np.ascontiguousarray(frames.reshape(frames.shape[0] if timed else 1, -1))
+    count, sizes = (frames.shape[0], frames.shape[1:]) if timed else (1, frames.shape)
+    return np.ascontiguousarray(frames.reshape(count, prod(sizes)))
 
 
 def _actual(x: Array, view: View, pieces: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
@@ -97,4 +98,4 @@ def run(graph: Graph, x: Mapping[str, Array], taps: Collection[str] | None = Non
 
 
 def _flat(frames: Codes) -> Codes:
-    return frames.reshape(frames.shape[0], -1)
+    return frames.reshape(frames.shape[0], prod(frames.shape[1:]))
