@@ -1,9 +1,9 @@
 """Whole models by other tools, instructions for one inference.
 
-Measured for this project's kernel study under the same QEMU clock, arm-none-eabi-gcc 12.2, best of -O2 and -O3: TensorFlow
-Lite Micro with CMSIS-NN (-Ofast, its default, and its inline assembly), onnx2c, emx-onnx-cgen. The models are the int8
-MLPerf Tiny reference models (github.com/mlcommons/tiny, Apache-2.0), for onnx2c and emx-onnx-cgen converted to ONNX.
-sww_streaming is one window of 30 frames, all of it computed again for every new frame.
+Measured for this project's kernel study (KERNELS.md, section 6), QEMU guest instructions, best of -O2 and -O3:
+TensorFlow Lite Micro with CMSIS-NN, onnx2c, emx-onnx-cgen. The models are the int8 MLPerf Tiny reference models
+(github.com/mlcommons/tiny), for onnx2c and emx-onnx-cgen as ONNX. sww_streaming is one window of 30 frames, all of it
+computed again for every new frame.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BASELINES: dict[str, dict[str, dict[str, int]]] = {
 
 
 def baselines(model: str, target: str) -> dict[str, int]:
-    """Instructions for one inference by tool, for a model named after one of these (`_dyn`, `_i8io` and so on aside)."""
+    """Instructions for one inference by tool, for a model named after one of these (suffixes allowed)."""
     for name, targets in BASELINES.items():
         if model == name or model.startswith(f"{name}_"):
             return targets.get(target, {})

@@ -14,7 +14,7 @@ from benchmarks.targets import BOARD, BenchmarkError, Machine, MissingToolError,
 
 WARNINGS = ("-std=c99", "-Wall", "-Wextra")
 SPLIT = ("-ffunction-sections", "-fdata-sections", "-ffreestanding")
-CALIBRATION = (1, 1000, 1000000, 10000000)
+CALIBRATION = (1, 1000, 1000000, 6000000)
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ def command(arguments: Sequence[str | Path], folder: Path | None = None, timeout
     return done.stdout
 
 
+def _gcc(target: Target) -> tuple[str, ...]:
+    return (f"{target.prefix}gcc", "--specs=picolibc.specs", *target.flags)
+
+
 def compile_objects(
     target: Target, sources: Sequence[Path], folder: Path, include: Sequence[Path], flags: Sequence[str]
 ) -> list[Path]:
@@ -50,11 +54,8 @@ def compile_objects(
     folder.mkdir(parents=True, exist_ok=True)
     includes = [f"-I{path.resolve()}" for path in include]
     paths = [source.resolve() for source in sources]
-    command(
-        [f"{target.prefix}gcc", "--specs=picolibc.specs", *target.flags, *WARNINGS, *SPLIT, *flags, *includes, "-c"]
-        + paths,
-        folder,
-    )
+    arguments = [*_gcc(target), *WARNINGS, *SPLIT, *flags, *includes, "-c", *map(str, paths)]
+    command(arguments, folder)
     return [folder / f"{path.stem}.o" for path in paths]
 
 
@@ -67,10 +68,8 @@ def link(target: Target, objects: Sequence[Path], elf: Path) -> Program:
             f"-Wl,--defsym={name}={origin},--defsym={name}_size={size}" for name, (origin, size) in regions.items()
         ]
         try:
-            command(
-                [f"{target.prefix}gcc", "--specs=picolibc.specs", *target.flags, "-nostartfiles", *objects]
-                + [*places, f"-T{BOARD / 'board.ld'}", "-Wl,--gc-sections,--no-warn-rwx-segments", "-o", elf]
-            )
+            script = [f"-T{BOARD / 'board.ld'}", "-Wl,--gc-sections,--no-warn-rwx-segments"]
+            command([*_gcc(target), "-nostartfiles", *map(str, objects), *places, *script, "-o", str(elf)])
             return Program(elf, target, machine)
         except BenchmarkError as error:
             complaint = str(error)
@@ -117,7 +116,7 @@ class Clock:
 
 
 def calibrate(values: dict[str, int]) -> Clock:
-    """The clock, from loops of 3n + 1 instructions called with 2; checks that all four lengths come out to 4 in a million."""
+    """The clock, from loops of 3n + 1 instructions called with 2; raises if a length is off by 4 in a million."""
     times = [values[f"calibrate_{n}"] for n in CALIBRATION]
     long, longest = CALIBRATION[-2:]
     clock = Clock(Fraction(times[-1] - times[-2], 3 * (longest - long)), values["calibrate_0"])
@@ -134,6 +133,7 @@ def section_bytes(program: Program) -> dict[str, int]:
     return {name: int(size) for name, size in re.findall(r"^(\.\w+)\s+(\d+)\s", text, re.MULTILINE)}
 
 
-def symbols(program: Program) -> set[str]:
-    """Names in a program, library helpers included."""
-    return {line.split()[-1] for line in command([f"{program.target.prefix}nm", program.elf]).splitlines()}
+def needs(target: Target, objects: Sequence[Path]) -> set[str]:
+    """Names that object files take from elsewhere: from each other, libc and libgcc."""
+    text = command([f"{target.prefix}nm", "--undefined-only", *map(str, objects)])
+    return set(re.findall(r"^\s+[Uw] (\S+)$", text, re.MULTILINE))

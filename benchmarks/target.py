@@ -77,7 +77,8 @@ def write_bench(folder: Path, manifest: dict[str, Any], plan: Schedule, target: 
     """The measuring program of one folder's model."""
     name = manifest["name"]
     ports = {
-        kind: [{"id": p["id"], "ctype": f"{p['code_dtype']}_t"} for p in manifest[kind]] for kind in ("inputs", "outputs")
+        kind: [{"id": p["id"], "ctype": f"{p['code_dtype']}_t"} for p in manifest[kind]]
+        for kind in ("inputs", "outputs")
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(BOARD),
@@ -94,7 +95,9 @@ def write_bench(folder: Path, manifest: dict[str, Any], plan: Schedule, target: 
     )  # fmt: skip
 
 
-def build(folder: Path, target: Target, work: Path, flags: tuple[str, ...] = ("-O2",)) -> tuple[emulate.Program, Schedule]:
+def build(
+    folder: Path, target: Target, work: Path, flags: tuple[str, ...] = ("-O2",)
+) -> tuple[emulate.Program, Schedule]:
     """The folder's model, its golden vectors and the measuring program, linked for a board of the target."""
     manifest = json.loads((folder / "manifest.json").read_text())
     report = json.loads((folder / "report.json").read_text())
@@ -121,9 +124,7 @@ def measure(folder: Path, target: Target, optimize: str = "-O2", work: Path | No
     return summarize(folder, program, plan, emulate.run(program), optimize)
 
 
-def summarize(
-    folder: Path, program: emulate.Program, plan: Schedule, values: dict[str, int], optimize: str
-) -> Result:
+def summarize(folder: Path, program: emulate.Program, plan: Schedule, values: dict[str, int], optimize: str) -> Result:
     """The row of a run."""
     manifest = json.loads((folder / "manifest.json").read_text())
     totals = json.loads((folder / "report.json").read_text())["totals"]

@@ -62,8 +62,8 @@ _MPS2_M3 = Machine(("-M", "mps2-an385"), ("0x0", "4M"), ("0x20000000", "4M"))
 TARGETS = {
     target.name: target
     for target in (
-        # The micro:bit's Cortex-M0 executes what a Cortex-M0+ does. Models too large for it run the same ARMv6-M code on
-        # the Cortex-M3 board: the instructions are a subset, their number is the same.
+        # The micro:bit's Cortex-M0 executes what a Cortex-M0+ does. Models too large for it run the same ARMv6-M code
+        # on the Cortex-M3 board: the instructions are a subset, their number is the same.
         _arm(
             "m0",
             "Cortex-M0+",
