@@ -69,6 +69,8 @@ class PadFrames(KernelOp):
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         x = xs[0].reshape(xs[0].shape[0], *self.frame_in)
+        if x.shape[0] == 0:  # nothing becomes of an empty sequence, in every operator
+            return np.zeros((0, *self.frame_out), np.int8)
         for axis, (a, b) in enumerate((self.time, *self.frame)):
             start, stop = max(0, -a), x.shape[axis] - max(0, -b)
             x = x.take(np.arange(start, max(start, stop)), axis=axis)
