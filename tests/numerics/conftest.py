@@ -17,7 +17,6 @@ HEADERS = ("rt_lut_s8.h", "rt_requantize.h", "rt_add_s8.h", "rt_mul_s8.h", "rt_s
 SOURCES = ("rt_lut_s8.c", "rt_requantize.c", "rt_add_s8.c", "rt_mul_s8.c", "rt_softmax_s8.c")
 BUILDS = {
     "gcc": ("gcc", ()),
-    "gcc-halves": ("gcc", ("-DRT_TARGET_HALVES",)),
     "clang-ubsan": ("clang", (*cbuild.SANITIZE, "-fsanitize-trap=undefined")),
     "gcc-halves-ubsan": ("gcc", ("-DRT_TARGET_HALVES", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error")),
 }
