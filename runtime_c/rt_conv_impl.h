@@ -21,7 +21,7 @@ static int32_t rt_pad_tap(const RT_WEIGHT *w, int32_t n, int32_t zero_point)
 static int32_t rt_window(const int8_t *const *rows, const rt_conv_t *c, const RT_WEIGHT *w, int32_t d, int32_t x,
                          int32_t channel)
 {
-    const int32_t n = c->in_channels / c->groups;
+    const int32_t n = c->group_in;
     int32_t acc = 0;
     for (int32_t t = 0; t < c->rows; ++t)
         for (int32_t i = 0; i < c->depth.taps; ++i) {
@@ -39,13 +39,13 @@ static int32_t rt_window(const int8_t *const *rows, const rt_conv_t *c, const RT
 
 void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
 {
-    const int32_t n = c->in_channels / c->groups, m = c->out_channels / c->groups;
+    const int32_t n = c->group_in;
     const int32_t taps = c->rows * c->depth.taps * c->width.taps * n;
     for (int32_t d = 0; d < c->depth.out; ++d)
         for (int32_t x = 0; x < c->width.out; ++x) {
             const RT_WEIGHT *w = (const RT_WEIGHT *)c->weights;
             int8_t *out = y + d * c->y_depth + x * c->y_width;
-            int32_t group = 0, left = m;
+            int32_t group = 0, left = c->group_out;
             for (int32_t o = 0; o < c->out_channels; ++o, w += taps) {
                 const int32_t sum = rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
                                               x * c->width.stride - c->width.before, group * n);
@@ -53,7 +53,7 @@ void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
                 const int32_t acc = (int32_t)((uint32_t)c->bias[o] + (uint32_t)sum);
                 *out++ = rt_requantize_s8(acc, &c->requantize, o);
                 if (--left == 0) {
-                    left = m;
+                    left = c->group_out;
                     ++group;
                 }
             }

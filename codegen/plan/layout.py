@@ -102,7 +102,7 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
     ended = set(plan.ended)
     lanes = _lanes(graph, plan, ended)
     order = execution_order(graph, ended)
-    first, last = _lifetimes(graph, order)
+    first, last = _lifetimes(graph, order, ended)
     direct_in = {p.tensor: i for i, p in enumerate(graph.inputs) if _direct_input(graph, p.tensor)}
     direct_out = {p.tensor: i for i, p in enumerate(graph.outputs) if _direct_output(graph, p.tensor, plan)}
     buffers = []
@@ -163,8 +163,13 @@ def execution_order(graph: Graph, ended: set[str]) -> list[tuple[str, int]]:
     return order
 
 
-def _lifetimes(graph: Graph, order: list[tuple[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last step of every tensor's new rows; step 0 brings the inputs, order[i] runs in step i + 1."""
+def _lifetimes(
+    graph: Graph, order: list[tuple[str, int]], ended: set[str]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """First and last step of every tensor's new rows; step 0 brings the inputs, order[i] runs in step i + 1.
+
+    What runs at the end reads the streams' histories, not the new rows of some tick.
+    """
     first = {port.tensor: 0 for port in graph.inputs}
     last = dict(first)
     accumulating = {i for kind, i in order if kind == "node"} & {i for kind, i in order if kind == "end"}
@@ -175,7 +180,8 @@ def _lifetimes(graph: Graph, order: list[tuple[str, int]]) -> tuple[dict[str, in
             last[node.output] = max(last.get(node.output, 0), step)
         if kind == "node" or i not in accumulating:
             for name in node.inputs:
-                last[name] = max(last[name], step)
+                if kind == "node" or name in ended:
+                    last[name] = max(last[name], step)
     return first, last
 
 
