@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,8 @@ class HostModel:
         tail = self.finish() if self.clip_length is None or total % self.clip_length else None
         result = {}
         for i, port in enumerate(self._ports_out):
-            head = joined[i] if joined[i] is not None else np.zeros((0, self._frame(i)), self._code_dtype(i))
+            part = joined[i]
+            head = np.zeros((0, self._frame(i)), self._code_dtype(i)) if part is None else part
             if tail is None:
                 result.update(self._decode_one(head, i))
                 continue
@@ -244,6 +244,3 @@ def _port(spec: dict[str, Any]) -> Port:
     if spec["scale"] is not None:
         q = QParams(spec["scale"], spec["zero_point"] - (128 if unsigned else 0), unsigned)
     return Port(spec["name"], View("", axes), spec["dtype"], tuple(spec["shape"]), q)
-
-
-

@@ -71,7 +71,6 @@ def write(folder: Path, files: dict[str, str]) -> None:
             if staging.exists():
                 shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise input_error(STAGE, str(folder), f"writing failed ({error.strerror})", hint="Check its permissions") from error
-
-
-
+        raise input_error(
+            STAGE, str(folder), f"writing failed ({error.strerror})", hint="Check its permissions"
+        ) from error

@@ -135,7 +135,7 @@ def _row_json(row: NodeRow) -> dict[str, Any]:
 
 
 def _output_json(row: OutputRow, rate: float | None) -> dict[str, Any]:
-    result = {
+    result: dict[str, Any] = {
         "name": row.name,
         "window": extent_json(row.extent),
         "lookahead_frames": row.lookahead,

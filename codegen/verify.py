@@ -122,7 +122,9 @@ def load_data(graph: Graph, data: Path) -> dict[str, Array]:
         archive = np.load(data)
         arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError) as error:
-        raise input_error("verify", str(data), "not a readable .npz file", hint="Save inputs with numpy.savez") from error
+        raise input_error(
+            "verify", str(data), "not a readable .npz file", hint="Save inputs with numpy.savez"
+        ) from error
     feed: dict[str, Array] = {}
     for port in graph.inputs:
         candidates = [port.name, "input", *(arrays if len(arrays) == 1 else ())]
@@ -143,7 +145,9 @@ def _first_clip(x: Array, port: Port) -> Array:
     return x
 
 
-def _compare_c(result: Verification, graph: Graph, model: host.HostModel, title: str, feed: Mapping[str, Array]) -> None:
+def _compare_c(
+    result: Verification, graph: Graph, model: host.HostModel, title: str, feed: Mapping[str, Array]
+) -> None:
     want = whole_clip.run(graph, feed)
     for chunks in CHUNKINGS:
         pattern = "one push" if chunks is None else "pushes of " + ", ".join(map(str, chunks))

@@ -1,4 +1,4 @@
-"""Plans -> the values that templates lay out: names, numbers, sentences. No C is built here beyond single expressions."""
+"""Plans -> the values that templates lay out: names, numbers, sentences. C is built here only as single expressions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ GOLDEN_BYTES = 1 << 14
 
 
 def all_files(c: Compiled) -> dict[str, str]:
-    context, tables = model_context(c)
+    context, _ = model_context(c)
     kernels = set(context["headers"]) | {"rt_conv_s8_w16"} if _has_wide(c) else set(context["headers"])
     files = {
         f"src/{c.name}.h": render.render("model.h.j2", context),

@@ -233,7 +233,8 @@ def _avgpool(op: AveragePoolS8, prefix: str) -> Emission:
 
 def _reduce(op: ReduceS8, prefix: str) -> Emission:
     results = op.block[0] * op.block[2]
-    flip, tables = "", {}
+    flip = ""
+    tables: dict[str, Table] = {}
     if op.kind in ("Max", "Min"):
         sign = -1 if op.kind == "Min" else 0
         flip, ctype, accumulate = f"{sign}, ", "uint8_t", "rt_best_s8"
@@ -242,7 +243,7 @@ def _reduce(op: ReduceS8, prefix: str) -> Emission:
         ctype, accumulate = "int32_t", "rt_sum_s8"
         offset = integer(op.count * op.x.zero_point)
         if op.kind == "Mean":
-            params = _proved(op.scale()[None], *sum_interval(op), op.y.zero_point, op.bounds)
+            params = _proved(np.asarray([op.scale()]), *sum_interval(op), op.y.zero_point, op.bounds)
             initializer, tables = requantize_initializer(params, prefix)
             finish = {"call": f"rt_mean_codes_s8(acc, {results}, {offset}, &requantize, y)", "requantize": initializer}
         else:
@@ -387,8 +388,8 @@ def _upsample(op: UpsampleS8, prefix: str) -> Emission:
         for offsets in product(*(range(n) for n, _, _ in outer)):
             more_in = sum(i * s for i, (_, s, _) in zip(offsets, outer, strict=True))
             more_out = sum(i * s for i, (_, _, s) in zip(offsets, outer, strict=True))
-            columns = [list(column) for column in zip(*last, strict=True)]
-            copies.append(copy_numbers(*columns, 0, at_in + more_in, at_out + more_out))
+            sizes, steps_in, steps_out = ([pair[i] for pair in last] for i in range(3))
+            copies.append(copy_numbers(sizes, steps_in, steps_out, 0, at_in + more_in, at_out + more_out))
     return Emission("upsample", ("rt_copy_s8", "rt_stream"), {"copy_list": copies, "source": source})
 
 

@@ -52,8 +52,9 @@ def with_prefix(text: str, name: str) -> str:
     """
     lines = []
     for line in text.split("\n"):
-        if not line.lstrip().startswith("#include"):
-            line = re.sub(r"\brt_(?=[a-z0-9])", f"{name}_rt_", line)
-            line = re.sub(r"\bRT_(?=[A-Z0-9])", f"{name.upper()}_RT_", line)
-        lines.append(line)
+        if line.lstrip().startswith("#include"):
+            lines.append(line)
+            continue
+        lower = re.sub(r"\brt_(?=[a-z0-9])", f"{name}_rt_", line)
+        lines.append(re.sub(r"\bRT_(?=[A-Z0-9])", f"{name.upper()}_RT_", lower))
     return "\n".join(lines)

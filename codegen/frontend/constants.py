@@ -113,6 +113,8 @@ def squeezed(node: OnnxNode, shape: tuple[int, ...], axes_input: Const | None) -
         if any(shape[i] != 1 for i in drop):
             raise ValueError(f"Squeeze of axes {sorted(drop)} from {list(shape)}")
         return tuple(n for i, n in enumerate(shape) if i not in drop)
+    if axes is None:
+        raise ValueError("Unsqueeze without axes")
     rank = len(shape) + len(axes)
     insert = {int(a) % rank for a in axes}
     if len(insert) != len(axes):
@@ -125,8 +127,9 @@ def _evaluate(node: OnnxNode, arrays: Sequence[Array | None], opset: int) -> lis
     if node.op_type in GROWING and _result_size(node, arrays) > MAX_FOLDED:
         raise unsupported(STAGE, node.title, "its constant result is too large", f"at most {MAX_FOLDED} elements")
     try:
-        session = _session(node.op_type, len(arrays), tuple(a is not None for a in arrays), len(node.outputs), opset,
-                           _attr_key(node))
+        session = _session(
+            node.op_type, len(arrays), tuple(a is not None for a in arrays), len(node.outputs), opset, _attr_key(node)
+        )
         feed = {f"i{k}": a for k, a in enumerate(arrays) if a is not None}
         results = session.run(None, feed)
     except Exception as error:
@@ -154,7 +157,9 @@ def _result_size(node: OnnxNode, arrays: Sequence[Array | None]) -> float:
 
 def _attr_key(node: OnnxNode) -> tuple[tuple[str, bytes], ...]:
     return tuple(
-        sorted((k, onnx.helper.make_attribute(k, v).SerializeToString()) for k, v in node.attrs.items() if v is not None)
+        sorted(
+            (k, onnx.helper.make_attribute(k, v).SerializeToString()) for k, v in node.attrs.items() if v is not None
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""A `.onnx` file -> `Model`: checked, sorted, with its constants in memory. The only module that imports onnx to read."""
+"""A `.onnx` file -> `Model`: checked, sorted, its constants in memory. The only module that imports onnx to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEWEST_IR = 13
 KNOWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 MAX_TENSOR_BYTES = 1 << 30
 
-DTYPES = {
+DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",
     onnx.TensorProto.INT8: "int8",
     onnx.TensorProto.UINT8: "uint8",

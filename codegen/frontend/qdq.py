@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -253,6 +254,7 @@ class _Builder:
         if isinstance(base, RawInput):
             self.fail(node, "it quantizes a function of the unquantized input", "the input itself is quantized")
             raise _FailedError
+        assert isinstance(base, Pending)
         return self._force_pending(base, functions, q, node)
 
     def _force_pending(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
@@ -286,7 +288,9 @@ class _Builder:
             return ReduceS8(_kind(op), op.block, op.over_time, op.frames, x.q, q, bounds)
         if isinstance(op, Softmax) and op.over_time:
             found = f"{op.kind} over the stream axis: every output frame reads the whole sequence"
-            self.fail(real.node, found, "an axis inside the frame", "Take it after the stream, or name another --stream")
+            self.fail(
+                real.node, found, "an axis inside the frame", "Take it after the stream, or name another --stream"
+            )
             raise _FailedError
         if isinstance(op, Softmax) and not clamped:
             return int8.softmax_s8(op.kind, op.size, x.q, q)
@@ -379,12 +383,16 @@ class _Builder:
             self.fail(node, "the model is float", "QDQ or QLinear models", FLOAT_HINT)
         else:
             found = f"{node.op_type or type(node.op).__name__} cannot run on int8 codes here"
-            self.fail(node, found, "`codegen ops` lists what can, between DequantizeLinear and QuantizeLinear", FLOAT_HINT)
+            self.fail(
+                node, found, "`codegen ops` lists what can, between DequantizeLinear and QuantizeLinear", FLOAT_HINT
+            )
 
     def summary(self) -> list[Problem]:
         """All problems, or one line instead of a hundred for a float model."""
         if self._floats_everywhere() and self.floats:
-            return [Problem(self.graph.name, "the model is float: it has no QuantizeLinear", "quantized models", FLOAT_HINT)]
+            return [
+                Problem(self.graph.name, "the model is float: it has no QuantizeLinear", "quantized models", FLOAT_HINT)
+            ]
         seen: dict[str, Problem] = {}
         for problem in self.problems:
             seen.setdefault(str(problem), problem)
@@ -421,7 +429,7 @@ class _Builder:
         product = numeric.scale_product(x.q.scale, scales, q.scale)
         bias = self._bias(node, op.bias, np.float32(x.q.scale) * scales, channels)
         narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
-        array = codes.astype(np.int8 if narrow else np.int16)
+        array: np.ndarray[Any, Any] = codes.astype(np.int8 if narrow else np.int16)
         requant = Requantize(product, q.zero_point, *bounds)
         zero = x.q.zero_point
         made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
@@ -441,7 +449,7 @@ class _Builder:
         return made
 
     def _bias(self, node: Node, bias: Const | None, product: np.ndarray, channels: int) -> np.ndarray:
-        """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
+        """Bias in units of x_scale * w_scale: the file's int32 if its scale says so, else its real values rounded."""
         if bias is None:
             return np.zeros(channels, np.int64)
         values = np.broadcast_to(bias.array.reshape(-1), (channels,))
@@ -451,7 +459,9 @@ class _Builder:
             close = np.abs(scale - product.astype(np.float64)) <= 1e-5 * np.abs(product)
             if bool(np.all(close | (values == zero))):
                 return values.astype(np.int64) - zero
-            self.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale")
+            self.notes.append(
+                f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale"
+            )
             real = (values.astype(np.float64) - zero) * scale
         else:
             real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))

@@ -1,4 +1,4 @@
-"""A file -> `Graph` of reals and codes: load, choose the stream axis, lower, and check that the length does not matter."""
+"""A file -> `Graph` of reals and codes: load, choose the stream axis, lower, check that the length does not matter."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _found_axis(model: Model, pinned: list[PinnedInput]) -> list[PinnedInput]:
 def _onnx_input(graph: Graph, model: Model, name: str, output: str) -> View | None:
     """The view of the first operand of the ONNX node that made a tensor."""
     for node in model.nodes:
-        if output.split("#")[0].removesuffix("/real") in node.outputs or (node.name and node.name == name):
+        if output.split("#", maxsplit=1)[0].removesuffix("/real") in node.outputs or (node.name and node.name == name):
             return graph.taps.get(node.inputs[0])
     return None
 

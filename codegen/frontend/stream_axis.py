@@ -10,8 +10,10 @@ from codegen.errors import input_error
 from codegen.frontend.load import Model, Value, printable
 
 STAGE = "stream axis"
-TIME_NAME = re.compile(r"^(t|time|frames?|samples?|seq|sequence|steps?|length|len|width|n_?frames|n_?samples)\b|time|seq|frame",
-                       re.IGNORECASE)
+TIME_NAME = re.compile(
+    r"^(t|time|frames?|samples?|seq|sequence|steps?|length|len|width|n_?frames|n_?samples)\b|time|seq|frame",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def _pin(value: Value, named: int | None, notes: list[str]) -> PinnedInput:
             shape.append(1)
         else:
             found = f"dimension {i} ('{printable(size)}') has no size"
-            raise input_error(STAGE, where, found, "only the stream axis may be free", "Fix it, or name it with --stream")
+            raise input_error(
+                STAGE, where, found, "only the stream axis may be free", "Fix it, or name it with --stream"
+            )
     if any(n == 0 for n in shape):
         raise input_error(STAGE, where, f"shape {shape} has a dimension of zero", "sizes are at least 1")
     endless = axis is not None and isinstance(value.shape[axis], str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,14 @@ from codegen.ir.view import View
 if TYPE_CHECKING:
     from codegen.ops.base import Op
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class QParams:
     """real = scale * (code - zero_point). `scale` is a float32 value; codes and zero point are int8.
 
-    Tensors that are uint8 in the model have codes and zero point shifted by -128; `unsigned` remembers it for the border.
+    Tensors that are uint8 in the model have codes and zero point shifted by -128; `unsigned` says so to the border.
     """
 
     scale: float

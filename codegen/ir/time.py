@@ -1,7 +1,7 @@
 """What an operator does along the stream axis, and nothing else.
 
 Receptive fields, counts, rings and schedules are computed from these rules alone, so that one algebra serves float
-models, int8 models and hand-written tests. Frames are indexed from 0; an index < 0 or >= the tensor's length is padding.
+models, int8 models and hand-written tests. Frames count from 0; an index < 0 or >= the tensor's length is padding.
 """
 
 from __future__ import annotations

@@ -154,10 +154,8 @@ def _patches(g: Geometry, x: Codes, fill: int, start: int, stop: int) -> npt.NDA
     return replace(g, time=time).patches(x, fill, stop - start)
 
 
-def spatial_layout(
-    node: OnnxNode, x: View, ctx: Lowering
-) -> tuple[View, list[int], int | None, tuple[int, int]]:
-    """x [N, C, spatial...] as frames [D, W, C]: the arranged view, the spatial axes inside the frame, which spatial axis
+def spatial_layout(node: OnnxNode, x: View, ctx: Lowering) -> tuple[View, list[int], int | None, tuple[int, int]]:
+    """x [N, C, spatial...] as frames [D, W, C]: the arranged view, the spatial axes inside the frame, which of them
     is the stream (None: the stream is the batch axis, or there is none), and the sizes (D, W)."""
     rank = len(x.axes)
     if rank < 3 or rank > 5:
@@ -190,16 +188,14 @@ def build_geometry(
     return Geometry(time, pair[0], pair[1], sizes, out)
 
 
-def output_view(
-    name: str, x: View, geometry: Geometry, inner: Sequence[int], channels: int, length: int
-) -> View:
+def output_view(name: str, x: View, geometry: Geometry, inner: Sequence[int], channels: int, length: int) -> View:
     """The ONNX axes of a [N, C, spatial...] result whose frames are [D', W', channels]."""
     rank = len(x.axes)
     at = x.time_axis
     frame = compact([*geometry.size_out, channels])
     axes: list[Axis] = [()] * rank
     axes[1] = frame[2]
-    slots = [i for i in ([0] if at != 0 and x.shape[0] > 1 else []) + list(inner)]
+    slots = [*([0] if at != 0 and x.shape[0] > 1 else []), *inner]
     for i, axis in zip(slots[::-1], frame[1::-1], strict=False):
         axes[i] = axis
     if at is not None:
@@ -274,7 +270,9 @@ def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
 def lower_matmul(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
     x, weights = args[0], args[1]
     if not isinstance(x, View) or not isinstance(weights, Const) or weights.array.ndim != 2:
-        raise unsupported(STAGE, node.title, "operands other than activation times constant matrix", "A x constant [K, N]")
+        raise unsupported(
+            STAGE, node.title, "operands other than activation times constant matrix", "A x constant [K, N]"
+        )
     return [dense(node, x, _transposed(weights), None, ctx)]
 
 

@@ -56,7 +56,9 @@ def qparams_of(node: OnnxNode, scale: Const | None, zero: Const | None, dtype: s
     if scale is None or scale.array.size != 1:
         size = "missing" if scale is None else f"of {scale.array.size} elements"
         found = f"activation scale {size}"
-        raise unsupported(STAGE, node.title, found, "one scale per activation tensor", "Quantize activations per tensor")
+        raise unsupported(
+            STAGE, node.title, found, "one scale per activation tensor", "Quantize activations per tensor"
+        )
     value = float(np.float32(scale.array.ravel()[0]))
     check_scale(node, np.asarray([value]))
     zero_type = np.dtype(dtype or "uint8") if zero is None else zero.array.dtype

@@ -17,7 +17,7 @@ STAGE = "import"
 
 
 def window_length(length: int, w: Window) -> int:
-    """Frames that a window yields on `length` frames: floor or ceil((L + left + right - k_eff) / stride) + 1, never < 0.
+    """Frames that a window yields on `length` frames: floor or ceil((L + left + right - k_eff) / stride) + 1, or 0.
 
     Ceil mode drops a window that would start in the right padding (DESIGN.md section 6).
     """
@@ -33,7 +33,7 @@ def window_length(length: int, w: Window) -> int:
 
 
 def same_padding(length: int, taps: int, stride: int, dilation: int, upper: bool) -> tuple[int, int]:
-    """(left, right) of auto_pad SAME_UPPER or SAME_LOWER: output length ceil(L / stride), odd frame at the end or start."""
+    """(left, right) of auto_pad SAME_UPPER or SAME_LOWER: ceil(L / stride) outputs, odd frame at the end or start."""
     extent = dilation * (taps - 1) + 1
     total = max((-(-length // stride) - 1) * stride + extent - length, 0)
     small, large = total // 2, total - total // 2

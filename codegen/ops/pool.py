@@ -35,7 +35,7 @@ class Pool(Op):
 
 @dataclass(frozen=True, eq=False)
 class MaxPoolS8(KernelOp):
-    """Largest code of each window; a pad never wins. x [L, D, W, C], same QParams in and out. Source: ONNX MaxPool-12."""
+    """Largest code of each window; a pad never wins. x [L, D, W, C], same QParams in and out. Source: MaxPool-12."""
 
     geometry: Geometry
     channels: int
@@ -59,7 +59,7 @@ class MaxPoolS8(KernelOp):
 
 @dataclass(frozen=True, eq=False)
 class GlobalReduce(Op):
-    """A real reduction of frames [outer, n, inner] over n; over the stream axis (`frames` frames) too if `over_time`."""
+    """A real reduction of frames [outer, n, inner] over n; over the stream (`frames` frames) too if `over_time`."""
 
     kind: str
     over_time: bool

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering, LowerFunction
+from codegen.frontend.lower import LowerFunction, Lowering
 from codegen.ir.graph import Const
 from codegen.ir.view import View
 from codegen.ops import conv, elementwise, pool, shape, softmax
 
 STAGE = "import"
 Args = Sequence[View | Const | None]
+Results = Sequence[View | Const]
 
 
-def _real(node: OnnxNode, x: View | Const | None, scale: View | Const | None, zero: View | Const | None,
-          ctx: Lowering, axis: int, suffix: str) -> View | Const:
+def _real(
+    node: OnnxNode,
+    x: View | Const | None,
+    scale: View | Const | None,
+    zero: View | Const | None,
+    ctx: Lowering,
+    axis: int,
+    suffix: str,
+) -> View | Const:
     """DequantizeLinear of one operand."""
     attrs = {"axis": axis}
     dequantize = replace(node, op_type="DequantizeLinear", attrs=attrs, outputs=(f"{node.outputs[0]}/{suffix}",))
     return elementwise.lower_dequantize(dequantize, [x, scale, zero], ctx)[0]
 
 
-def _code(node: OnnxNode, x: View | Const, scale: View | Const | None, zero: View | Const | None, ctx: Lowering) -> View | Const:
+def _code(
+    node: OnnxNode, x: View | Const, scale: View | Const | None, zero: View | Const | None, ctx: Lowering
+) -> View | Const:
     return elementwise.lower_quantize(replace(node, op_type="QuantizeLinear", attrs={}), [x, scale, zero], ctx)[0]
 
 
@@ -32,7 +42,7 @@ def _inner(node: OnnxNode, op_type: str) -> OnnxNode:
     return replace(node, op_type=op_type, outputs=(f"{node.outputs[0]}/real",))
 
 
-def lower_qlinear_conv(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
+def lower_qlinear_conv(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     """QLinearConv: x, x_scale, x_zp, w, w_scale, w_zp, y_scale, y_zp, bias int32 (scale x_scale * w_scale)."""
     x = _real(node, args[0], args[1], args[2], ctx, 1, "x")
     w = _real(node, args[3], args[4], args[5], ctx, 0, "w")
@@ -50,7 +60,7 @@ def _bias(bias: View | Const | None, x_scale: View | Const | None, w_scale: View
     return Const(bias.array, scale.ravel(), None, 0)
 
 
-def lower_qlinear_matmul(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
+def lower_qlinear_matmul(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     a = _real(node, args[0], args[1], args[2], ctx, 0, "a")
     b = _real(node, args[3], args[4], args[5], ctx, 1, "b")
     y = conv.lower_matmul(_inner(node, "MatMul"), [a, b], ctx)[0]
@@ -58,8 +68,8 @@ def lower_qlinear_matmul(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
     return [_code(node, y, args[6], args[7], ctx)]
 
 
-def lower_qgemm(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
-    """com.microsoft QGemm: A, a_scale, a_zp, B, b_scale, b_zp, C (int32), y_scale, y_zp; real output without y_scale."""
+def lower_qgemm(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
+    """com.microsoft QGemm: A, a_scale, a_zp, B, b_scale, b_zp, C (int32), y_scale, y_zp; real without y_scale."""
     args = [*args, *([None] * (9 - len(args)))]
     a = _real(node, args[0], args[1], args[2], ctx, 0, "a")
     b = _real(node, args[3], args[4], args[5], ctx, 0 if node.attrs.get("transB") else 1, "b")
@@ -71,7 +81,7 @@ def lower_qgemm(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
     return [y if args[7] is None else _code(node, y, args[7], args[8], ctx)]
 
 
-def lower_qlinear_binary(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
+def lower_qlinear_binary(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     a = _real(node, args[0], args[1], args[2], ctx, 0, "a")
     b = _real(node, args[3], args[4], args[5], ctx, 0, "b")
     y = elementwise.lower_binary(_inner(node, node.op_type.removeprefix("QLinear")), [a, b], ctx)[0]
@@ -79,11 +89,9 @@ def lower_qlinear_binary(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
     return [_code(node, y, args[6], args[7] if len(args) > 7 else None, ctx)]
 
 
-def lower_qlinear_concat(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
+def lower_qlinear_concat(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     """com.microsoft QLinearConcat: y_scale, y_zp, then (x, scale, zp) for each operand."""
-    operands = [
-        _real(node, args[i], args[i + 1], args[i + 2], ctx, 0, f"x{i}") for i in range(2, len(args), 3)
-    ]
+    operands = [_real(node, args[i], args[i + 1], args[i + 2], ctx, 0, f"x{i}") for i in range(2, len(args), 3)]
     y = shape.lower_concat(_inner(node, "Concat"), operands, ctx)[0]
     assert y is not None
     return [_code(node, y, args[0], args[1], ctx)]
@@ -92,7 +100,7 @@ def lower_qlinear_concat(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
 def _unary(function: LowerFunction) -> LowerFunction:
     """com.microsoft QLinear operators of one operand: x, x_scale, x_zp, y_scale, y_zp."""
 
-    def lower(node: OnnxNode, args: Args, ctx: Lowering) -> Args:
+    def lower(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
         inner = _inner(node, node.op_type.removeprefix("QLinear"))
         attrs = {k: v for k, v in node.attrs.items() if k != "opset"}
         channels_last = bool(attrs.pop("channels_last", 0))
@@ -111,7 +119,7 @@ def _unary(function: LowerFunction) -> LowerFunction:
 
 
 MS = "com.microsoft"
-UNARY: dict[str, Callable[..., Args]] = {
+UNARY: dict[str, LowerFunction] = {
     "QLinearSigmoid": elementwise.lower_unary,
     "QLinearLeakyRelu": elementwise.lower_unary,
     "QLinearSoftmax": softmax.lower_softmax,

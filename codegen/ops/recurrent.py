@@ -38,7 +38,7 @@ def lower_rnn(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering
     batch_first = bool(node.attrs.get("layout", 0))
     direction = node.attrs.get("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
-    size = int(node.attrs.get("hidden_size", hidden.array.shape[-1]))
+    size = int(node.attrs.get("hidden_size") or hidden.array.shape[-1])
     at = 1 if batch_first else 0
     batch = x.shape[1 - at]
     rule: Rule = Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type}")

@@ -82,7 +82,7 @@ class ReduceS8(KernelOp):
 class AveragePoolS8(KernelOp):
     """Average of each window: exact integer sum, divided once, half to even. x [L, D, W, C]. Source: AveragePool-19.
 
-    Padding adds nothing to the sum; with `count_include_pad` it counts (inside the explicit pads only), else it does not.
+    Padding adds nothing to the sum; with `count_include_pad` it counts (inside the explicit pads only), else not.
     """
 
     geometry: Geometry
@@ -132,10 +132,10 @@ class AveragePoolS8(KernelOp):
             set(counted(w, size, out, self.count_include_pad).tolist())
             for w, size, out in ((g.depth, g.size_in[0], g.size_out[0]), (g.width, g.size_in[1], g.size_out[1]))
         ]
-        rows = {n for n in range(1, g.time.taps + 1)}
-        if self.count_include_pad and not g.time.ceil_mode:
-            rows = {g.time.taps}
-        elif g.time.left == 0 and g.time.right == 0 and not g.time.ceil_mode:
+        rows = set(range(1, g.time.taps + 1))
+        if (self.count_include_pad and not g.time.ceil_mode) or (
+            g.time.left == 0 and g.time.right == 0 and not g.time.ceil_mode
+        ):
             rows = {g.time.taps}
         return sorted({a * b * c for a in rows for b in inner[0] for c in inner[1]})
 

@@ -88,7 +88,9 @@ def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ct
             left = total // 2 if attrs.get("auto_pad") != "SAME_LOWER" else total - total // 2
             right = total - left
         rules.append(Transposed(kernel[i], strides[i], dilations[i], left, right, extra[i]))
-    sizes = [(x.shape[i + 2] - 1) * r.stride + r.extent - r.left - r.right + r.output_padding for i, r in enumerate(rules)]
+    sizes = [
+        (x.shape[i + 2] - 1) * r.stride + r.extent - r.left - r.right + r.output_padding for i, r in enumerate(rules)
+    ]
     if min(sizes) < 1:
         raise unsupported(STAGE, node.title, f"an empty output {sizes}")
     groups = int(attrs.get("group", 1))
@@ -132,7 +134,9 @@ def lower_resize(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     rank = len(x.axes)
     factors = _factors(node, args, x, rank)
     mode = node.attrs.get("mode", "nearest")
-    mapping = node.attrs.get("coordinate_transformation_mode", "half_pixel" if node.op_type == "Resize" else "asymmetric")
+    mapping = node.attrs.get(
+        "coordinate_transformation_mode", "half_pixel" if node.op_type == "Resize" else "asymmetric"
+    )
     rounding = node.attrs.get("nearest_mode", "round_prefer_floor" if node.op_type == "Resize" else "floor")
     at = x.time_axis
     if mode != "nearest":

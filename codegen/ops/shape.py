@@ -24,7 +24,7 @@ STAGE = "import"
 
 @dataclass(frozen=True, eq=False)
 class Copy(KernelOp):
-    """Gather inside a frame: the output is row-major over `pieces`, which address the input; `offset` elements skipped."""
+    """Gather inside a frame: the output is row-major over `pieces`, which address the input from `offset` on."""
 
     pieces: tuple[Piece, ...]
     offset: int = 0

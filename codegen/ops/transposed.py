@@ -48,7 +48,7 @@ def phases(t: Transposed, out: int | None) -> list[Phase]:
 
 @dataclass(frozen=True, eq=False)
 class ConvTransposeS8(KernelOp):
-    """x [L, D, W, Ci] -> y [L', D', W', Co]; weights int8 or int16 [Co, kt, kd, kw, Ci/groups]. Source: ConvTranspose-11.
+    """x [L, D, W, Ci] -> y [L', D', W', Co]; weights int8 or int16 [Co, kt, kd, kw, Ci/groups]. ConvTranspose-11.
 
     Accumulators and rounding as in ConvS8.
     """
@@ -124,7 +124,7 @@ def _grown(acc: npt.NDArray[np.int64], sizes: Sequence[int]) -> npt.NDArray[np.i
 
 @dataclass(frozen=True, eq=False)
 class UpsampleS8(KernelOp):
-    """Nearest upsampling by whole factors over (stream, each frame axis): output j reads floor((j + offset) / factor)."""
+    """Nearest upsampling by whole factors over (stream, frame axes): output j reads floor((j + offset) / factor)."""
 
     time: Rule
     frame_in: tuple[int, ...]

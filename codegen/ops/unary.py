@@ -1,4 +1,4 @@
-"""Real functions of one real, in float64 by Python's math module (never a vector library: those vary with the machine)."""
+"""Real functions of one real, in float64 by Python's math module (never a vector library: they vary by machine)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def function_of(op: Unary) -> Function:
     """The function of a Unary. Raises KeyError for kinds that have none."""
     p = dict(op.params)
     if isinstance(op, Composite):
-        left, right = [numeric.chain(*(function_of(f) for f in side)) if side else _same for side in (op.left, op.right)]
+        left, right = [
+            numeric.chain(*(function_of(f) for f in side)) if side else _same for side in (op.left, op.right)
+        ]
         return lambda x: apply_pair(op.kind, left(x), right(x))
     if op.kind.endswith("Const"):
         kind, value = op.kind.removesuffix("Const"), p["value"]
@@ -96,8 +98,9 @@ def function_of(op: Unary) -> Function:
         "Clip": lambda x: min(max(x, p.get("min", -math.inf)), p.get("max", math.inf)),
         "LeakyRelu": lambda x: x if x >= 0 else p.get("alpha", 0.01) * x,
         "Elu": lambda x: x if x >= 0 else p.get("alpha", 1.0) * (_exp(x) - 1.0),
-        "Selu": lambda x: p.get("gamma", 1.0507009873554805)
-        * (x if x > 0 else p.get("alpha", 1.6732632423543772) * (_exp(x) - 1.0)),
+        "Selu": lambda x: (
+            p.get("gamma", 1.0507009873554805) * (x if x > 0 else p.get("alpha", 1.6732632423543772) * (_exp(x) - 1.0))
+        ),
         "Celu": lambda x: max(x, 0.0) + min(0.0, p.get("alpha", 1.0) * (_exp(x / p.get("alpha", 1.0)) - 1.0)),
         "Sigmoid": sigmoid,
         "Tanh": math.tanh,

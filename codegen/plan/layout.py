@@ -65,7 +65,7 @@ class Layout:
     """The memory plan of a streamed graph. Bytes of state are those of the generated struct.
 
     `order` is the execution order: ('node', i) in every tick, ('end', i) once when the sequence is over. `last_read` is
-    the step (index into `order`, plus 1) after which a tensor's new rows of the tick are needed no more. `working` is the
+    the step (index into `order`, plus 1) after which a tensor's new rows of the tick are not needed. `working` is the
     arena offset of each node's working memory.
     """
 

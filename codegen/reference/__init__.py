@@ -10,9 +10,7 @@ from codegen.reference import whole_clip
 from codegen.reference.whole_clip import Array
 
 
-def run(
-    model: str | Path | Graph, x: Mapping[str, Array], taps: Collection[str] | None = None
-) -> dict[str, Array]:
+def run(model: str | Path | Graph, x: Mapping[str, Array], taps: Collection[str] | None = None) -> dict[str, Array]:
     """Whole-clip result of a model file (or of a graph from `codegen.pipeline.load_int8`); see `whole_clip.run`."""
     if isinstance(model, Graph):
         return whole_clip.run(model, x, taps)
