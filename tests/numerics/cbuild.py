@@ -11,9 +11,14 @@ import cffi
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime_c"
+HEADERS = ("rt_lut_s8.h", "rt_requantize.h", "rt_add_s8.h", "rt_mul_s8.h", "rt_softmax_s8.h")
+SOURCES = ("rt_lut_s8.c", "rt_requantize.c", "rt_add_s8.c", "rt_mul_s8.c", "rt_softmax_s8.c")
 WARNINGS = ("all", "extra", "pedantic", "conversion", "sign-conversion", "shadow", "error")
 STRICT = ["-std=c99", "-O2", *(f"-W{name}" for name in WARNINGS)]
-SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=all"]
+
+
+def runtime_sources() -> list[Path]:
+    return [RUNTIME / name for name in SOURCES]
 
 
 def compile_c(

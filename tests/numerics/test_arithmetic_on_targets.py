@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import cbuild
 import pytest
-from conftest import HEADERS, runtime_sources
+from cbuild import HEADERS, runtime_sources
+from checks import require_tool
 
 PROGRAM = Path(__file__).parent / "target_check.c"
 BOARDS = {
@@ -20,8 +20,7 @@ ALLOWED = {"memcpy", "memset"}
 
 def needs(*programs: str) -> None:
     for program in programs:
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
+        require_tool(program)
 
 
 def run(command: list[str]) -> str:
