@@ -214,7 +214,7 @@ class Script:
                 (count,) = struct.unpack_from("<i", done.stdout, at)
                 at += 4
                 size = count * port["frame_elements"]
-                outs.append(np.frombuffer(done.stdout, port["code_dtype"], size, at).reshape(count, -1))
+                outs.append(np.frombuffer(done.stdout, port["code_dtype"], size, at).reshape(count, port["frame_elements"]))
                 at += size
             results.append((status, outs))
         assert at == len(done.stdout)
@@ -239,7 +239,7 @@ def reference_frames(g: Generated, frames: Sequence[Array]) -> list[Array]:
     values = whole_clip.run_codes(g.graph, inputs)
     result = []
     for port, spec in zip(g.graph.outputs, g.manifest["outputs"], strict=True):
-        codes = values[port.tensor].reshape(values[port.tensor].shape[0], -1)
+        codes = values[port.tensor].reshape(-1, spec["frame_elements"])
         unsigned = spec["code_dtype"] == "uint8"
         result.append((codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes)
     return result
