@@ -123,7 +123,7 @@ def test_model_on_target(bench: Bench, model: str, name: str, tmp_path: Path) ->
     assert run.result.instructions > 100
 
 
-@pytest.mark.parametrize("name", ["m4", "m0"])
+@pytest.mark.parametrize("name", ["m4", "m0", "rv32"])
 @pytest.mark.parametrize("model", [*MODELS, *FILES])
 def test_integers_only(bench: Bench, model: str, name: str) -> None:
     """No soft float, no division routine, on M0+ no 64-bit product: in any object of the generated folder."""
