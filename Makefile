@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-C_SOURCES := $(wildcard runtime_c/*.[ch] tests/runtime_c/*.[ch])
+C_SOURCES := $(wildcard runtime_c/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
 .PHONY: help demo test lint clean
 .DELETE_ON_ERROR:
@@ -29,7 +29,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@if command -v clang-format >/dev/null; then \
-		echo "clang-format --dry-run -Werror runtime_c tests/runtime_c"; \
+		echo "clang-format --dry-run -Werror $(words $(C_SOURCES)) files of runtime_c and tests"; \
 		clang-format --dry-run -Werror $(C_SOURCES); \
 	else \
 		echo "clang-format is not installed: C layout was not checked"; \

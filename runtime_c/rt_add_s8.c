@@ -33,9 +33,10 @@ static int32_t rt_add_listed(int32_t a, int32_t b, int32_t code, const rt_add_t 
     int32_t pair = (a + 128) * 256 + b + 128, first = 0, count = p->exception_count;
     while (count > 0) { /* binary search */
         int32_t half = count / 2;
-        if (p->exceptions[first + half].pair < pair)
-{ first += half + 1; count -= half + 1; }
-        else
+        if (p->exceptions[first + half].pair < pair) {
+            first += half + 1;
+            count -= half + 1;
+        } else
             count = half;
     }
     return first < p->exception_count && p->exceptions[first].pair == pair ? p->exceptions[first].code : code;

@@ -14,14 +14,14 @@ typedef struct {
 } rt_axis_t;
 
 typedef struct {
-    int32_t rows;          /* taps along the stream axis */
+    int32_t rows; /* taps along the stream axis */
     rt_axis_t depth, width;
     int32_t in_channels, out_channels;
     int32_t group_in, group_out; /* channels per group */
-    int32_t y_depth, y_width; /* elements of y from one output position to the next along each axis */
-    int32_t zero_point;    /* of the input: what in-frame padding stands for */
-    const void *weights;   /* int8 or int16 [out_channels][rows][depth][width][group_in] */
-    const int32_t *bias;   /* with -zero_point * sum(weights) folded in */
+    int32_t y_depth, y_width;    /* elements of y from one output position to the next along each axis */
+    int32_t zero_point;          /* of the input: what in-frame padding stands for */
+    const void *weights;         /* int8 or int16 [out_channels][rows][depth][width][group_in] */
+    const int32_t *bias;         /* with -zero_point * sum(weights) folded in */
     rt_requant_t requantize;
 } rt_conv_t;
 

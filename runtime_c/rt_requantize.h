@@ -31,8 +31,8 @@ typedef struct {
     int32_t window;             /* F: mask of the fraction bits that are all 0 just above a boundary */
     int32_t flip;               /* B: 0, or -1 where the zero point is odd */
     int32_t zero_point;
-    int8_t lo, hi;              /* bounds of the code: int8 range, Relu and Clip */
-    uint8_t right_shift;        /* s, 1..22 */
+    int8_t lo, hi;       /* bounds of the code: int8 range, Relu and Clip */
+    uint8_t right_shift; /* s, 1..22 */
     uint8_t form;
 } rt_requant_t;
 

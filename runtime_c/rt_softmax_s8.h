@@ -11,9 +11,9 @@ extern "C" {
 #endif
 
 typedef struct {
-    const uint32_t *table;    /* [256]: round(2^b * exp(-d * x scale)), d = largest code - code */
-    uint32_t scale_mantissa;  /* y scale = mantissa * 2^-(16 + quotient_bits), 2^15 < mantissa <= 2^16 */
-    int32_t quotient_bits;    /* bits of the quotient below its integer part */
+    const uint32_t *table;   /* [256]: round(2^b * exp(-d * x scale)), d = largest code - code */
+    uint32_t scale_mantissa; /* y scale = mantissa * 2^-(16 + quotient_bits), 2^15 < mantissa <= 2^16 */
+    int32_t quotient_bits;   /* bits of the quotient below its integer part */
     int32_t zero_point;
     int8_t lo, hi;
 } rt_softmax_t;

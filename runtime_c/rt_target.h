@@ -38,7 +38,7 @@ static inline int32_t rt_add_mulhi(int32_t sum, int32_t a, int32_t m)
 #elif defined(RT_TARGET_HALVES)
     int32_t a_hi = a >> 16, m_hi = m >> 16;
     uint32_t a_lo = (uint32_t)a & 0xFFFFu, m_lo = (uint32_t)m & 0xFFFFu;
-    int32_t middle = a_hi * (int32_t)m_lo + (int32_t)((a_lo * m_lo) >> 16);   /* within -2^31 .. 2^31 - 1 */
+    int32_t middle = a_hi * (int32_t)m_lo + (int32_t)((a_lo * m_lo) >> 16); /* within -2^31 .. 2^31 - 1 */
     int32_t rest = (int32_t)(a_lo * (uint32_t)m_hi) + (int32_t)((uint32_t)middle & 0xFFFFu); /* below 2^31 */
     return sum + a_hi * m_hi + (middle >> 16) + (rest >> 16);
 #else

@@ -25,7 +25,8 @@ static void three_taps(void)
     static const int32_t zero_points[1] = {10};
     static const uint32_t scales[1] = {HALF};
     int32_t bias[1] = {2};
-    rt_conv_t c = {.rows = 3, .depth = ONE, .width = ONE, .in_channels = 1, .out_channels = 1, .group_in = 1, .group_out = 1};
+    rt_conv_t c = {
+        .rows = 3, .depth = ONE, .width = ONE, .in_channels = 1, .out_channels = 1, .group_in = 1, .group_out = 1};
     c.zero_point = 1;
     c.weights = weights;
     c.bias = bias;
@@ -60,7 +61,8 @@ static void groups_and_channels(void)
     static const int8_t x[4] = {1, 2, 3, 4}, weights[4] = {1, 10, -1, 2};
     static const int32_t zero_points[2] = {0, -3}, bias[2] = {0, 0};
     static const uint32_t scales[2] = {WHOLE, WHOLE};
-    rt_conv_t c = {.rows = 1, .depth = ONE, .width = ONE, .in_channels = 4, .out_channels = 2, .group_in = 2, .group_out = 1};
+    rt_conv_t c = {
+        .rows = 1, .depth = ONE, .width = ONE, .in_channels = 4, .out_channels = 2, .group_in = 2, .group_out = 1};
     c.weights = weights;
     c.bias = bias;
     c.requantize = exact(scales, zero_points);
@@ -77,7 +79,8 @@ static void padding_inside_the_frame(void)
     static const int8_t x[3] = {5, 1, 7}, weights[3] = {1, 2, 3};
     static const int32_t zero_points[1] = {0}, bias[1] = {-12};
     static const uint32_t scales[1] = {WHOLE};
-    rt_conv_t c = {.rows = 1, .depth = ONE, .in_channels = 1, .out_channels = 1, .group_in = 1, .group_out = 1, .zero_point = 2};
+    rt_conv_t c = {
+        .rows = 1, .depth = ONE, .in_channels = 1, .out_channels = 1, .group_in = 1, .group_out = 1, .zero_point = 2};
     const rt_axis_t width = {.size = 3, .out = 3, .taps = 3, .stride = 1, .dilation = 1, .before = 1};
     c.width = width;
     c.y_width = 1;
@@ -97,7 +100,8 @@ static void wide_weights(void)
     static const int16_t weights[2] = {255, 127};
     static const int32_t zero_points[1] = {0}, bias[1] = {0};
     static const uint32_t scales[1] = {WHOLE};
-    rt_conv_t c = {.rows = 1, .depth = ONE, .width = ONE, .in_channels = 2, .out_channels = 1, .group_in = 2, .group_out = 1};
+    rt_conv_t c = {
+        .rows = 1, .depth = ONE, .width = ONE, .in_channels = 2, .out_channels = 1, .group_in = 2, .group_out = 1};
     c.weights = weights;
     c.bias = bias;
     c.requantize = exact(scales, zero_points);
