@@ -36,8 +36,9 @@ static int32_t rt_add_listed(int32_t a, int32_t b, int32_t code, const rt_add_t 
         if (p->exceptions[first + half].pair < pair) {
             first += half + 1;
             count -= half + 1;
-        } else
+        } else {
             count = half;
+        }
     }
     return first < p->exception_count && p->exceptions[first].pair == pair ? p->exceptions[first].code : code;
 }
