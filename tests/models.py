@@ -1,8 +1,8 @@
 """Small quantized ONNX models, made in memory.
 
-A `Net` grows node by node. Every value carries a sample: each operator is run in float on it (onnxruntime, one node at a
-time), and the quantization parameters of the result come from what that gives, so that codes spread over their range and
-no tensor is dead. Both forms that quantizers write are made: QDQ and QLinear operators ("qop").
+A `Net` grows node by node. Every value carries a sample: each operator is run in float on it (onnxruntime, one node
+at a time), and the quantization parameters of the result come from what that gives, so that codes spread over their
+range and no tensor is dead. Both forms that quantizers write are made: QDQ and QLinear operators ("qop").
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Net:
         then: Sequence[tuple[str, Sequence[float]]] = (),
         **attrs: Any,
     ) -> Act:
-        """Conv, then Relu/Clip in float (`then`), then quantized. QLinear form has no operator between: bounds by range."""
+        """Conv, then Relu/Clip in float (`then`), then quantized. QLinear form has none between: bounds by range."""
         group = attrs.get("group", 1)
         w = self.weights([channels, x.real.shape[1] // group, *kernel])
         qop = self.form == "qop"
@@ -265,7 +265,7 @@ class Net:
         return self.quantize(out, real)
 
     def matmul(self, x: Act, channels: int, *, add: str | None = None) -> Act:
-        """MatMul with constant weights (QLinearMatMul in the qop form), then an Add of a constant: "float" or "int32"."""
+        """MatMul with constant weights (QLinearMatMul as qop), then an Add of a constant: "float" or "int32"."""
         inputs = x.real.shape[-1]
         w = self.weights([inputs, channels], 1, inputs)
         real = x.real @ w.real

@@ -163,9 +163,7 @@ def execution_order(graph: Graph, ended: set[str]) -> list[tuple[str, int]]:
     return order
 
 
-def _lifetimes(
-    graph: Graph, order: list[tuple[str, int]], ended: set[str]
-) -> tuple[dict[str, int], dict[str, int]]:
+def _lifetimes(graph: Graph, order: list[tuple[str, int]], ended: set[str]) -> tuple[dict[str, int], dict[str, int]]:
     """First and last step of every tensor's new rows; step 0 brings the inputs, order[i] runs in step i + 1.
 
     What runs at the end reads the streams' histories, not the new rows of some tick.

@@ -1,7 +1,8 @@
 """Every operator, one case a row: numpy reference == streamed C, and the reference against onnxruntime.
 
-Cases compare "equal" with onnxruntime, except where it decides ties otherwise ("ties", within one code): its Add and Mul
-kernels round after adding the zero point, its Softmax runs in float, and where it does not fuse a product it sums floats.
+Cases compare "equal" with onnxruntime, except where it decides ties otherwise ("ties", within one code): its Add and
+Mul kernels round after adding the zero point, its Softmax runs in float, and where it does not fuse a product it sums
+floats.
 """
 
 from __future__ import annotations
@@ -133,8 +134,7 @@ def test_conv_bias_forms(shop: Workshop, bias: str | None, per_channel: bool, dt
 
 @pytest.mark.parametrize(
     ("dtype", "zero"),
-    [("uint8", 128), ("uint8", 0), ("uint8", 255), ("uint8", 77), ("int8", 0)]
-    + [("int8", -128), ("int8", 127), ("int8", -3)],
+    [*(("uint8", zero) for zero in (128, 0, 255, 77)), *(("int8", zero) for zero in (0, -128, 127, -3))],
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_activation_zero_points(shop: Workshop, dtype: str, zero: int, form: str) -> None:
@@ -355,7 +355,7 @@ SOFTMAX = [(opset, axis) for opset in (11, 12, 13, 17) for axis in (1, -1, 2)]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("opset", "axis"), SOFTMAX)
 def test_softmax(shop: Workshop, opset: int, axis: int, dtype: str) -> None:
-    """[1, T, C] over channels; before opset 13 all axes from `axis` on are one, so that axis 1 reaches the stream axis."""
+    """[1, T, C] over channels; before opset 13 all axes from `axis` on are one, so that axis 1 reaches the stream."""
     net = Net(dtype, seed=opset, opset=opset)
     x = net.matmul(net.input([1, "T", 6]), 7)
     net.output(net.real_op("Softmax", [x], axis=axis, scale=(1 / 256, 0 if dtype == "uint8" else -128)))
@@ -367,7 +367,7 @@ def test_softmax(shop: Workshop, opset: int, axis: int, dtype: str) -> None:
 
 
 def test_softmax_defaults_and_middle_axes(shop: Workshop) -> None:
-    """Without an axis: the last one since opset 13, everything behind the batch before. Over channels of NCT and NCTW."""
+    """Without an axis: the last one since opset 13, all behind the batch before. Over channels of NCT and NCTW."""
     net = Net("int8", seed=1, opset=11)
     x = net.gemm(net.input([1, 9]), 12)
     net.output(
