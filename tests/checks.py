@@ -42,7 +42,7 @@ DRIVER = Path(__file__).parent / "driver.c"
 
 
 def require_tool(name: str) -> str:
-    """The tool's path; without it the test is skipped, or fails where CODEGEN_REQUIRE_TOOLS=1 says that it must exist."""
+    """The tool's path; without it the test is skipped, or fails where CODEGEN_REQUIRE_TOOLS=1 says that it is."""
     found = shutil.which(name)
     if found is None:
         if os.environ.get("CODEGEN_REQUIRE_TOOLS") == "1":
@@ -169,9 +169,10 @@ def _glue(manifest: Mapping[str, Any]) -> str:
     take = "".join(f"i.{p['id']} = in[{k}]; " for k, p in enumerate(ins))
     give = "".join(f"o.{p['id']} = out[{k}]; " for k, p in enumerate(outs))
     back = "".join(f"counts[{k}] = o.{p['id']}_frames; " for k, p in enumerate(outs))
+    call = f"int s = {name}_push(st, sc, &i, n, &o);"
     lines += [
         head.format("push", "void **in, int n, ")
-        + f" {name}_input_t i; {name}_output_t o; {take}{give}int s = {name}_push(st, sc, &i, n, &o); {back}return s; }}",
+        + f" {name}_input_t i; {name}_output_t o; {take}{give}{call} {back}return s; }}",
         head.format("finish", "") + f" {name}_output_t o; {give}int s = {name}_finish(st, sc, &o); {back}return s; }}",
     ]
     return "\n".join(lines) + "\n"
@@ -214,7 +215,9 @@ class Script:
                 (count,) = struct.unpack_from("<i", done.stdout, at)
                 at += 4
                 size = count * port["frame_elements"]
-                outs.append(np.frombuffer(done.stdout, port["code_dtype"], size, at).reshape(count, port["frame_elements"]))
+                outs.append(
+                    np.frombuffer(done.stdout, port["code_dtype"], size, at).reshape(count, port["frame_elements"])
+                )
                 at += size
             results.append((status, outs))
         assert at == len(done.stdout)

@@ -65,7 +65,12 @@ class Grower:
         taps = self.pick(1, 2, 3)
         before = int(self.r.integers(0, taps))
         pads = [w["pads"][0], before, w["pads"][1], taps - 1 - before]
-        return {"kernel": [*w["kernel"], taps], "strides": [*w["strides"], 1], "dilations": [*w["dilations"], 1], "pads": pads}
+        return {
+            "kernel": [*w["kernel"], taps],
+            "strides": [*w["strides"], 1],
+            "dilations": [*w["dilations"], 1],
+            "pads": pads,
+        }
 
     def conv(self, x: Act, channels: int | None = None, same: bool = False) -> Act:
         strides = [1] if same or x.real.shape[2] < 3 * ENOUGH else [1, 1, 2, 3]
@@ -154,9 +159,11 @@ def run_clips(shop: Workshop, g: Generated, seed: int, compilers: tuple[str, ...
     script = Script(g)
     plan: list[tuple[str, list[int] | None, int, object]] = []
     for total in lengths(g, r):
-        frames = code_frames(g, random_feed(g.graph, total, seed + total)) if total else [
-            np.zeros((0, p["frame_elements"]), p["code_dtype"]) for p in g.manifest["inputs"]
-        ]
+        frames = (
+            code_frames(g, random_feed(g.graph, total, seed + total))
+            if total
+            else [np.zeros((0, p["frame_elements"]), p["code_dtype"]) for p in g.manifest["inputs"]]
+        )
         legal = is_legal(time, total)
         want = reference_frames(g, frames) if legal else None
         for poison in (0xA5, 0x00, None):  # None: after the finish before, which must have reset
