@@ -102,6 +102,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "steps": _schedule(c, names, "node"),
         "ending": _schedule(c, names, "end"),
         "unequal": _unequal(c),
+        "early": _early(c),
     }
     context["flipped_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "uint8_t"]
     context["copied_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "int8_t"]
@@ -341,6 +342,22 @@ def _unequal(c: Compiled) -> list[tuple[int, int, str]]:
         if pair[0] != pair[1]:
             found.append((*pair, comment(f"{x} joins {y}")))
     return found
+
+
+def _early(c: Compiled) -> list[int]:
+    """Lanes of outputs that may hand out frames of nothing but padding before the sequence turns out to be too short.
+
+    Such lengths are not legal (`plan.outputs.is_legal`); all of them are below the warm-up.
+    """
+    if c.graph.clip_length is not None:
+        return []
+    found: dict[int, None] = {}
+    for total in range(1, c.plan.warm_up + 1):
+        available, length = c.plan.available(total), c.plan.finished(total)
+        for port in c.graph.outputs:
+            if available[port.tensor] > length[port.tensor]:
+                found[c.layout.storage[port.tensor].lane] = None
+    return list(found)
 
 
 def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> dict[str, Any]:
