@@ -7,11 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 from codegen.ir.graph import Graph
-from codegen.ops.base import KernelOp
+from codegen.numerics.certificate import certificate
+from codegen.ops.base import KernelOp, Op
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import receptive_field
 from codegen.plan.layout import Layout
 from codegen.plan.receptive_field import Extent, JoinNote
+from codegen.plan.rounding import proof_of
 from codegen.plan.streaming import StreamPlan
 
 SCHEMA = "onnx2stream report 1"
@@ -33,6 +35,7 @@ class NodeRow:
     state_bytes: int
     macs: int
     weight_bytes: int
+    requantize: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def _row_json(row: NodeRow) -> dict[str, Any]:
         "state_bytes": row.state_bytes,
         "macs_per_frame": row.macs,
         "weight_bytes": row.weight_bytes,
+        "requantize": row.requantize,
     }
 
 
@@ -176,6 +180,7 @@ def make_report(
                 keep * tensor.frame_bytes,
                 node.op.macs(),
                 weight_bytes.get(node.name, 0),
+                _certificate(node.op),
             )
         )
     outputs = []
@@ -202,6 +207,12 @@ def make_report(
         tuple(notes),
         legal,
     )
+
+
+def _certificate(op: Op) -> dict[str, Any] | None:
+    """The proof that the operator's integer rounding equals the reference, as JSON."""
+    proof = proof_of(op) if isinstance(op, KernelOp) else None
+    return None if proof is None else certificate(proof)
 
 
 def kind(graph: Graph) -> str:

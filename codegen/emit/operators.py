@@ -13,8 +13,8 @@ from codegen.emit.literals import integer, requantize_initializer, typed
 from codegen.ir.time import Upsample, Window
 from codegen.numerics.forms import RequantParams
 from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ratio
-from codegen.numerics.prover import prove_layer
 from codegen.numerics.reference import average_ratio
+from codegen.plan.rounding import proof_of
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
 from codegen.ops.conv import ConvS8
@@ -61,20 +61,17 @@ def _window_numbers(op: ConvS8 | MaxPoolS8 | AveragePoolS8) -> dict[str, Any]:
     }
 
 
-def _proved_product(op: ConvS8 | ConvTransposeS8 | DenseOverTimeS8) -> RequantParams:
-    return _proved(op.requantize.scale, *op.bounds(), op.requantize.zero_point, (op.requantize.lo, op.requantize.hi))
-
-
-def _proved(scale: Any, low: Any, high: Any, zero_point: int, bounds: tuple[int, int]) -> RequantParams:
-    """The cheapest integer form that equals the reference for every accumulator in low..high."""
-    return prove_layer(scale, low, high, zero_point, lo=bounds[0], hi=bounds[1], target="m4").params
+def _proved(op: KernelOp) -> RequantParams:
+    proof = proof_of(op)
+    assert proof is not None
+    return proof.params
 
 
 def _conv(op: ConvS8, prefix: str) -> Emission:
     wide = op.weights.dtype == np.int16
     kernel = "rt_conv_s8_w16" if wide else "rt_conv_s8"
     folded = _folded(op.bias, op.weights.reshape(op.weights.shape[0], -1), op.x_zero_point)
-    initializer, tables = requantize_initializer(_proved_product(op), prefix)
+    initializer, tables = requantize_initializer(_proved(op), prefix)
     ci, co = op.channels
     numbers = _window_numbers(op) | {
         "in_channels": ci,
@@ -243,8 +240,7 @@ def _reduce(op: ReduceS8, prefix: str) -> Emission:
         ctype, accumulate = "int32_t", "rt_sum_s8"
         offset = integer(op.count * op.x.zero_point)
         if op.kind == "Mean":
-            params = _proved(np.asarray([op.scale()]), *sum_interval(op), op.y.zero_point, op.bounds)
-            initializer, tables = requantize_initializer(params, prefix)
+            initializer, tables = requantize_initializer(_proved(op), prefix)
             finish = {"call": f"rt_mean_codes_s8(acc, {results}, {offset}, &requantize, y)", "requantize": initializer}
         else:
             linear = fit_sum(op)
@@ -265,17 +261,12 @@ def _reduce(op: ReduceS8, prefix: str) -> Emission:
     return Emission("reduce" if op.over_time else "reduce_frame", ("rt_reduce_s8", "rt_stream"), numbers, tables)
 
 
-def sum_interval(op: ReduceS8) -> tuple[Any, Any]:
-    zero = op.x.zero_point
-    return np.asarray([op.count * (-128 - zero)]), np.asarray([op.count * (127 - zero)])
-
-
 def fit_sum(op: ReduceS8) -> LinearParams:
     """Exact division of the sum ('Average'), or rescaling of the sum itself ('Sum')."""
     qx, qy = op.quants()
     if op.kind == "Average":
         return fit_average(qx, qy, op.count, *op.bounds)
-    low, high = (int(v[0]) for v in sum_interval(op))
+    low, high = op.interval()
     lo, hi = op.bounds
     return fit_ratio(average_ratio(qx, qy, 1), low, high, qy[1], lo=lo, hi=hi)
 
@@ -287,7 +278,7 @@ def _folded(bias: Any, weights: Any, zero: int) -> Any:
 
 
 def _dense_time(op: DenseOverTimeS8, prefix: str) -> Emission:
-    initializer, tables = requantize_initializer(_proved_product(op), prefix)
+    initializer, tables = requantize_initializer(_proved(op), prefix)
     frames, outputs, frame = op.weights.shape
     flat = op.weights.transpose(1, 0, 2).reshape(outputs, -1)
     wide = op.weights.dtype == np.int16
@@ -305,7 +296,7 @@ def _dense_time(op: DenseOverTimeS8, prefix: str) -> Emission:
 
 
 def _convt(op: ConvTransposeS8, prefix: str) -> Emission:
-    initializer, tables = requantize_initializer(_proved_product(op), prefix)
+    initializer, tables = requantize_initializer(_proved(op), prefix)
     co, _, _, _, per = op.weights.shape
     stride = op.time.stride if op.time else 1
     convs: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codegen.errors import CodegenError, Problem, unsupported
+from codegen.frontend import schema
 from codegen.frontend.constants import fold
 from codegen.frontend.load import Model, OnnxNode, printable
 from codegen.frontend.stream_axis import PinnedInput
@@ -50,6 +51,21 @@ class Lowering:
 
     def tensor(self, view: View) -> Tensor:
         return self.tensors[view.tensor]
+
+    def code_type(self, view: View) -> str | None:
+        """'int8' or 'uint8' of quantized codes, from their QuantizeLinear or graph input; None if the view holds reals."""
+        from codegen.ops.elementwise import Dequantize, Quantize
+
+        producers = {node.output: node for node in self.nodes}
+        name = view.tensor
+        while name in producers:
+            op = producers[name].op
+            if isinstance(op, Quantize):
+                return "uint8" if op.qparams.unsigned else "int8"
+            if isinstance(op, Dequantize):
+                return None
+            name = producers[name].inputs[0]
+        return next((v.dtype for v in self.model.inputs if v.name == name and v.dtype in ("int8", "uint8")), None)
 
     def new_tensor(self, name: str, frame_shape: Sequence[int], length: int) -> str:
         unique, count = name, 1
@@ -167,6 +183,7 @@ def _call(
         raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
     if "subgraph" in node.attrs.values():
         raise unsupported(STAGE, node.title, "it holds a subgraph", hint="Export without control flow")
+    schema.check(node, ctx.model.opset)
     try:
         return function(node, args, ctx)
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

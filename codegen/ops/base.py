@@ -46,9 +46,25 @@ class KernelOp(Op):
         """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
         return None
 
+    def rounding(self) -> Rounding | None:
+        """How int32 accumulators become codes, and which accumulators can occur; None where none are rounded."""
+        return None
+
     def scratch_bytes(self) -> int:
         """Bytes of int32 working memory while one frame is computed."""
         return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Rounding:
+    """codes = requantize(acc, scale [C], zero_point, lo, hi) for accumulators acc_lo[c]..acc_hi[c] of channel c."""
+
+    scale: npt.NDArray[np.float32]
+    acc_lo: npt.NDArray[np.int64]
+    acc_hi: npt.NDArray[np.int64]
+    zero_point: int
+    lo: int
+    hi: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from codegen.ir.graph import Const
 from codegen.ir.time import Reduce, Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp, Op
+from codegen.ops.base import Codes, KernelOp, Op, Rounding
 from codegen.ops.geometry import Geometry, parse_windows, window_length
 
 STAGE = "import"
@@ -78,6 +78,10 @@ class Requantize:
     lo: int = -128
     hi: int = 127
 
+    def over(self, interval: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Rounding:
+        """The rounding of accumulators in an interval per channel."""
+        return Rounding(self.scale, *interval, self.zero_point, self.lo, self.hi)
+
 
 @dataclass(frozen=True, eq=False)
 class ConvS8(KernelOp):
@@ -108,6 +112,9 @@ class ConvS8(KernelOp):
     @property
     def channels(self) -> tuple[int, int]:
         return self.weights.shape[4] * self.groups, self.weights.shape[0]
+
+    def rounding(self) -> Rounding:
+        return self.requantize.over(self.bounds())
 
     def accumulate(self, x: Codes) -> npt.NDArray[np.int64]:
         """Accumulators [L', D', W', Co] with the zero point removed."""
@@ -256,15 +263,22 @@ def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
     if not isinstance(weights, Const) or isinstance(bias, View):
         raise unsupported(STAGE, node.title, "two operands computed at run time", "constant weights and bias")
     alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
-    if alpha != 1.0 or (bias is not None and beta not in (0.0, 1.0)):
-        raise unsupported(STAGE, node.title, f"alpha={alpha}, beta={beta}", "alpha=1, beta=1", "Fold them into weights")
     if node.attrs.get("transA"):
         x = x.transpose([1, 0])
     if not node.attrs.get("transB"):
         weights = _transposed(weights)
-    if bias is not None and beta == 0.0:
-        bias = None
+    weights = _scaled(weights, alpha)
+    bias = None if bias is None or beta == 0.0 else _scaled(bias, beta)
     return [dense(node, x, weights, bias, ctx)]
+
+
+def _scaled(c: Const, factor: float) -> Const:
+    """factor * constant; quantized codes stay, their scale takes the factor (and a negative sign goes to the codes)."""
+    if factor == 1.0:
+        return c
+    if c.scale is None or factor <= 0.0 or not np.isfinite(factor):
+        return Const(np.asarray(c.real() * np.float32(factor), np.float32))
+    return Const(c.array, (c.scale * np.float32(factor)).astype(np.float32), c.zero_point, c.axis)
 
 
 def lower_matmul(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:

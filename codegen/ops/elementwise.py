@@ -109,7 +109,11 @@ def lower_dequantize(node: OnnxNode, args: Sequence[View | Const | None], ctx: L
     x, scale, zero = (*args, None)[:3]
     assert isinstance(scale, Const)
     if isinstance(x, View):
-        q = qparams_of(node, scale, zero if isinstance(zero, Const) else None, _stored_type(ctx, x))
+        stored = ctx.code_type(x)
+        q = qparams_of(node, scale, zero if isinstance(zero, Const) else None, stored)
+        if stored is not None and q.unsigned != (stored == "uint8"):
+            found = f"a zero point of type {'uint8' if q.unsigned else 'int8'} for a tensor of type {stored}"
+            raise unsupported(STAGE, node.title, found, "both must have one type", "Quantize the model again")
         return [ctx.elementwise(x, Dequantize(q), node)]
     assert isinstance(x, Const)
     check_scale(node, scale.array)
@@ -127,11 +131,6 @@ def lower_dequantize(node: OnnxNode, args: Sequence[View | Const | None], ctx: L
     if zero_array is not None and zero_array.size not in (1, scale.array.size):
         raise unsupported(STAGE, node.title, f"{zero_array.size} zero points for {scale.array.size} scales")
     return [Const(x.array, scale.array.astype(np.float32), zero_array, axis)]
-
-
-def _stored_type(ctx: Lowering, x: View) -> str | None:
-    """The declared type of a graph input (its DequantizeLinear may leave the zero point out)."""
-    return next((v.dtype for v in ctx.model.inputs if v.name == x.tensor and v.dtype in ("int8", "uint8")), None)
 
 
 def _axis(node: OnnxNode, rank: int, count: int) -> int:

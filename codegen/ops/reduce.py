@@ -13,7 +13,7 @@ import numpy.typing as npt
 from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp
+from codegen.ops.base import Codes, KernelOp, Rounding
 from codegen.ops.conv import Requantize, accumulator_bounds
 from codegen.ops.geometry import Geometry, window_length
 
@@ -52,6 +52,16 @@ class ReduceS8(KernelOp):
         if self.over_time:
             return 0
         return self.block[0] * self.block[2] * (1 if self.kind in ("Max", "Min") else 4)
+
+    def interval(self) -> tuple[int, int]:
+        """Sums of code - zero point that can occur."""
+        return self.count * (-128 - self.x.zero_point), self.count * (127 - self.x.zero_point)
+
+    def rounding(self) -> Rounding | None:
+        if self.kind != "Mean":
+            return None
+        low, high = (np.asarray([v], np.int64) for v in self.interval())
+        return Rounding(np.asarray([self.scale()], np.float32), low, high, self.y.zero_point, *self.bounds)
 
     def scale(self) -> np.float32:
         """Float32 scale of the accumulator sum(code) - count * zero point ('Mean')."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from codegen.ir.time import Join, Rule, Transposed, Window
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp
+from codegen.ops.base import Codes, KernelOp, Rounding
 from codegen.ops.conv import Requantize, accumulator_bounds
 
 
@@ -88,6 +88,9 @@ class ConvTransposeS8(KernelOp):
     def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Per channel the least and greatest accumulator over all phases."""
         return accumulator_bounds(self.weights.reshape(self.weights.shape[0], -1), self.bias, self.x_zero_point)
+
+    def rounding(self) -> Rounding:
+        return self.requantize.over(self.bounds())
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         """Scatter each input through the kernel into the uncropped output, then crop: the definition itself."""
