@@ -1,5 +1,6 @@
 """Graph -> Graph, in the order they run."""
 
+from codegen.passes.constant_channels import remove_constant_channels
 from codegen.passes.fold_pads import fold_pads
 
-PASSES = (fold_pads,)
+PASSES = (fold_pads, remove_constant_channels)
