@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.errors import input_error
-from codegen.ir.graph import Port, QParams
+from codegen.ir.graph import Decoding, Port, QParams
 from codegen.ir.view import Piece, View
 from codegen.reference.whole_clip import dequantize_output, from_frames, quantize_input, to_frames
 
@@ -33,7 +33,7 @@ class PortInfo:
     name: str
     dtype: str
     shape: tuple[int | str, ...]
-    scale: float | None
+    scale: float | list[float] | None
     zero_point: int | None
     stream_axis: int | None
 
@@ -184,7 +184,7 @@ class HostModel:
         return int(self.manifest["outputs"][i]["frame_elements"])
 
     def _code_dtype(self, i: int) -> type:
-        return np.uint8 if self.manifest["outputs"][i]["code_dtype"] == "uint8" else np.int8
+        return np.dtype(self.manifest["outputs"][i]["code_dtype"]).type
 
     def _room(self, i: int, count: int) -> Array:
         bound = self.manifest["outputs"][i]["max_out"]
@@ -241,6 +241,10 @@ def _port(spec: dict[str, Any]) -> Port:
     axes = tuple(tuple(Piece(size, stride) for size, stride in axis) for axis in spec["axes"])
     unsigned = spec["code_dtype"] == "uint8"
     q = None
-    if spec["scale"] is not None:
+    if isinstance(spec["scale"], float):
         q = QParams(spec["scale"], spec["zero_point"] - (128 if unsigned else 0), unsigned)
-    return Port(spec["name"], View("", axes), spec["dtype"], tuple(spec["shape"]), q)
+    decoding = None
+    if spec.get("decoding"):
+        bits = np.asarray(spec["decoding"]["bits"], np.uint32)
+        decoding = Decoding(spec["decoding"]["kind"], bits.view(np.float32))
+    return Port(spec["name"], View("", axes), spec["dtype"], tuple(spec["shape"]), q, decoding)

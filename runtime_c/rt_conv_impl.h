@@ -1,4 +1,5 @@
-/* rt_conv_impl.h - body of the convolution for one weight type; included once per type with RT_CONV and RT_WEIGHT set. */
+/* rt_conv_impl.h - body of the convolution; included once for each weight and output type, with RT_CONV (the name),
+ * RT_WEIGHT, RT_OUT (types) and RT_STORE(accumulator, channel) set. */
 
 static int32_t rt_dot(const int8_t *x, const RT_WEIGHT *w, int32_t n)
 {
@@ -37,21 +38,21 @@ static int32_t rt_window(const int8_t *const *rows, const rt_conv_t *c, const RT
     return acc;
 }
 
-void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, int8_t *y)
+void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, RT_OUT *y)
 {
     const int32_t n = c->group_in;
     const int32_t taps = c->rows * c->depth.taps * c->width.taps * n;
     for (int32_t d = 0; d < c->depth.out; ++d)
         for (int32_t x = 0; x < c->width.out; ++x) {
             const RT_WEIGHT *w = (const RT_WEIGHT *)c->weights;
-            int8_t *out = y + d * c->y_depth + x * c->y_width;
+            RT_OUT *out = y + d * c->y_depth + x * c->y_width;
             int32_t group = 0, left = c->group_out;
             for (int32_t o = 0; o < c->out_channels; ++o, w += taps) {
                 const int32_t sum = rt_window(rows, c, w, d * c->depth.stride - c->depth.before,
                                               x * c->width.stride - c->width.before, group * n);
                 /* Modulo 2^32: the folded bias may leave int32, their sum does not. */
                 const int32_t acc = (int32_t)((uint32_t)c->bias[o] + (uint32_t)sum);
-                *out++ = rt_requantize_s8(acc, &c->requantize, o);
+                *out++ = RT_STORE(acc, o);
                 if (--left == 0) {
                     left = c->group_out;
                     ++group;

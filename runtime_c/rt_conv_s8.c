@@ -1,5 +1,7 @@
 #include "rt_conv_s8.h"
 
 #define RT_WEIGHT int8_t
+#define RT_OUT int8_t
+#define RT_STORE(acc, o) rt_requantize_s8((acc), &c->requantize, (o))
 #define RT_CONV rt_conv_s8
 #include "rt_conv_impl.h"

@@ -29,6 +29,9 @@ typedef struct {
 void rt_conv_s8(const int8_t *const *rows, const rt_conv_t *c, int8_t *y);
 /* The same with int16 weights (uint8 weights whose zero point leaves the int8 range). */
 void rt_conv_s8_w16(const int8_t *const *rows, const rt_conv_t *c, int8_t *y);
+/* The accumulators themselves; `requantize` is not used. */
+void rt_conv_acc_s8(const int8_t *const *rows, const rt_conv_t *c, int32_t *y);
+void rt_conv_acc_s8_w16(const int8_t *const *rows, const rt_conv_t *c, int32_t *y);
 
 #ifdef __cplusplus
 }

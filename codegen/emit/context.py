@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codegen.emit import operators
-from codegen.emit.literals import float_literal, rows
+from codegen.emit.literals import float_literal, float_rows, rows
 from codegen.emit.names import comment, unique
 from codegen.ir.graph import Graph, Node, Port
 from codegen.ir.time import Transposed, Window
@@ -92,6 +92,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "single": len(c.graph.inputs) == 1 and len(c.graph.outputs) == 1,
         "histories": [_history(c, s, names) for s in kept],
         "headers": _include_order(headers),
+        "kernels": headers,
         "lanes": _lanes(c),
         "start": c.plan.start,
         "warm_up": c.plan.warm_up,
@@ -112,7 +113,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
 
 
 def _include_order(kernels: set[str]) -> list[str]:
-    return sorted({kernel.removesuffix("_w16") for kernel in kernels})
+    return sorted({kernel.removesuffix("_w16").replace("_acc_", "_") for kernel in kernels})
 
 
 def _table(key: str, table: Table) -> dict[str, Any]:
@@ -155,6 +156,13 @@ def _pads_with(node: Node) -> int | None:
     return node.op.pad_code() if outside and not isinstance(node.op, PadFrames | AveragePoolS8) else None
 
 
+def _target(s: Storage, names: Names, element_bytes: int) -> str:
+    """Where a node writes: codes, or int32 accumulators."""
+    if element_bytes == 1 or s.fresh == "output":
+        return _fresh(s, names)
+    return f"(int32_t *)(void *)({_fresh(s, names)})"
+
+
 def _fresh(s: Storage, names: Names) -> str:
     if s.fresh == "input":
         return f"(const int8_t *)r->in_{names.inputs[s.port]}"
@@ -186,7 +194,7 @@ def _node(
                 "keep": s.keep,
             }
         )
-    y = c.layout.storage[node.output]
+    y, tensor = c.layout.storage[node.output], c.graph.tensors[node.output]
     # A reduction's per-frame work runs over the frames of its input.
     loop = c.layout.storage[node.inputs[0]] if accumulates and phase == "node" else y
     numbers = dict(made.numbers)
@@ -209,7 +217,12 @@ def _node(
         "window": comment(f"{detail + '; ' if detail else ''}{_extent_text(c.extents[node.output])}"),
         "streams": streams,
         "writes": not (accumulates and phase == "node"),
-        "y": {"lane": loop.lane, "bytes": y.frame_bytes, "fresh": _fresh(y, names), "n": y.frame_bytes},
+        "y": {
+            "lane": loop.lane,
+            "bytes": tensor.frame_elements,
+            "fresh": _target(y, names, tensor.element_bytes),
+            "ctype": "int32_t" if tensor.element_bytes == 4 else "int8_t",
+        },
         "op": numbers,
         "state": f"r->st->{ident}_acc",
         "work": f"r->arena + {c.layout.working[node.name]}",
@@ -369,23 +382,34 @@ def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> di
         "id": name,
         "MACRO": name.upper(),
         "comment": comment(port.name),
-        "ctype": "uint8_t" if unsigned else "int8_t",
-        "bytes": s.frame_bytes,
+        "ctype": "int32_t" if tensor.element_bytes == 4 else "uint8_t" if unsigned else "int8_t",
+        "bytes": tensor.frame_elements,
         "lane": s.lane,
         "offset": s.offset,
         "fresh": s.fresh,
         "frame_text": comment(_frame_text(port, tensor.frame_shape)),
         "scale": None if q is None else float_literal(q.scale),
         "zero_point": 0 if q is None else q.zero_point + (128 if unsigned else 0),
+        "decoding": None if port.decoding is None else port.decoding.kind,
+        "decoding_count": 0 if port.decoding is None else port.decoding.values.size,
+        "decoding_rows": "" if port.decoding is None else float_rows(port.decoding.values),
         "low": 0 if unsigned else -128,
         "high": 255 if unsigned else 127,
     }
-    context["quantization"] = (
-        "raw codes" if q is None else f"scale {context['scale']}, zero point {context['zero_point']}"
-    )
+    context["quantization"] = _quantization(port, context)
     if is_output:
         context.update(_output_numbers(c, port))
     return context
+
+
+def _quantization(port: Port, context: dict[str, Any]) -> str:
+    if port.decoding is not None and port.decoding.kind == "accumulator":
+        return "int32 accumulators, one scale per channel (see the float header)"
+    if port.decoding is not None:
+        return "codes of the function's input; its 256 values are in the float header"
+    if port.qparams is None:
+        return "raw codes"
+    return f"scale {context['scale']}, zero point {context['zero_point']}"
 
 
 def _output_numbers(c: Compiled, port: Port) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from codegen.emit import render
 from codegen.emit.context import Compiled, model_context
 from codegen.emit.literals import rows
-from codegen.ir.graph import Port
+from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
 from codegen.reference.whole_clip import run_codes
 
@@ -21,7 +21,7 @@ GOLDEN_BYTES = 1 << 14
 
 def all_files(c: Compiled) -> dict[str, str]:
     context, _ = model_context(c)
-    kernels = set(context["headers"]) | {"rt_conv_s8_w16"} if _has_wide(c) else set(context["headers"])
+    kernels = context["kernels"]
     files = {
         f"src/{c.name}.h": render.render("model.h.j2", context),
         f"src/{c.name}.c": render.render("model.c.j2", context),
@@ -42,10 +42,6 @@ def all_files(c: Compiled) -> dict[str, str]:
     files["manifest.json"] = json.dumps(_manifest(c, context, sources, sorted(files)), indent=1) + "\n"
     files["report.json"] = json.dumps(c.report.to_json(), indent=1) + "\n"
     return dict(sorted(files.items()))
-
-
-def _has_wide(c: Compiled) -> bool:
-    return any(getattr(node.op, "weights", np.zeros(0, np.int8)).dtype == np.int16 for node in c.graph.nodes)
 
 
 def _golden(c: Compiled) -> dict[str, Any]:
@@ -79,7 +75,7 @@ def _golden_length(c: Compiled, most: int) -> int:
 
 def _golden_port(port: Port, codes: Any) -> dict[str, Any]:
     unsigned = port.dtype == "uint8" or bool(port.qparams and port.qparams.unsigned)
-    values = codes.reshape(-1).astype(np.int16) + (128 if unsigned else 0)
+    values = codes.reshape(-1).astype(np.int64) + (128 if unsigned else 0)
     return {
         "count": int(values.size),
         "frames": int(codes.shape[0]),
@@ -112,15 +108,27 @@ def _manifest_port(port: Port, values: dict[str, Any]) -> dict[str, Any]:
         "name": port.name,
         "id": values["id"],
         "dtype": port.dtype,
-        "code_dtype": "uint8" if values["ctype"] == "uint8_t" else "int8",
+        "code_dtype": values["ctype"].removesuffix("_t"),
         "shape": list(port.shape),
-        "scale": None if q is None else q.scale,
+        "scale": _scale(port),
+        "decoding": None if port.decoding is None else _decoding(port.decoding),
         "zero_point": None if q is None else values["zero_point"],
         "stream_axis": port.view.time_axis,
         "frame_elements": values["bytes"],
         "axes": view_to_json(port.view),
         **({"max_out": values["bound"]} if "bound" in values else {}),
     }
+
+
+def _scale(port: Port) -> float | list[float] | None:
+    """Real value of one code step; of accumulators one per channel; None where a table says it."""
+    if port.decoding is not None and port.decoding.kind == "accumulator":
+        return [float(v) for v in port.decoding.values]
+    return None if port.qparams is None else port.qparams.scale
+
+
+def _decoding(decoding: Decoding) -> dict[str, Any]:
+    return {"kind": decoding.kind, "bits": decoding.values.astype(np.float32).view(np.uint32).tolist()}
 
 
 def view_to_json(view: View) -> list[list[list[int | None]]]:

@@ -63,3 +63,16 @@ def requantize_initializer(params: RequantParams, prefix: str) -> tuple[str, dic
     numbers = [params.window, params.flip, params.zero_point, params.lo, params.hi, params.right_shift]
     text = ", ".join([*pointers, *(integer(n) for n in numbers), f"RT_FORM_{params.form}"])
     return f"{{{text}}}", tables
+
+
+def float_rows(values: npt.NDArray[np.generic]) -> str:
+    """Float table elements, six a line; infinities and NaN as constant expressions."""
+    texts = []
+    for value in values.reshape(-1).astype(np.float32):
+        if np.isnan(value):
+            texts.append("(0.0f / 0.0f)")
+        elif np.isinf(value):
+            texts.append("(1.0f / 0.0f)" if value > 0 else "(-1.0f / 0.0f)")
+        else:
+            texts.append(float_literal(float(value)))
+    return ",\n".join("    " + ", ".join(texts[i : i + 6]) for i in range(0, len(texts), 6))

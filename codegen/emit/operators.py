@@ -17,8 +17,9 @@ from codegen.numerics.reference import average_ratio
 from codegen.plan.rounding import proof_of
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
-from codegen.ops.conv import ConvS8
+from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, SoftmaxS8
+from codegen.ops.island import IslandS8, SelectS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
@@ -50,7 +51,7 @@ def first_frame(w: Window) -> str:
     return scaled if w.left == 0 else f"{scaled} {'-' if w.left > 0 else '+'} {abs(w.left)}"
 
 
-def _window_numbers(op: ConvS8 | MaxPoolS8 | AveragePoolS8) -> dict[str, Any]:
+def _window_numbers(op: Convolution | MaxPoolS8 | AveragePoolS8) -> dict[str, Any]:
     g = op.geometry
     return {
         "rows": g.time.taps,
@@ -67,11 +68,14 @@ def _proved(op: KernelOp) -> RequantParams:
     return proof.params
 
 
-def _conv(op: ConvS8, prefix: str) -> Emission:
+def _conv(op: Convolution, prefix: str) -> Emission:
     wide = op.weights.dtype == np.int16
-    kernel = "rt_conv_s8_w16" if wide else "rt_conv_s8"
+    kernel = ("rt_conv_s8" if isinstance(op, ConvS8) else "rt_conv_acc_s8") + ("_w16" if wide else "")
+    # The kernel multiplies raw codes: the input zero point is taken off here once (modulo 2^32, as the sum itself is).
     folded = _folded(op.bias, op.weights.reshape(op.weights.shape[0], -1), op.x_zero_point)
-    initializer, tables = requantize_initializer(_proved(op), prefix)
+    initializer, tables = "{0}", {}
+    if isinstance(op, ConvS8):
+        initializer, tables = requantize_initializer(_proved(op), prefix)
     ci, co = op.channels
     numbers = _window_numbers(op) | {
         "in_channels": ci,
@@ -434,8 +438,35 @@ def _softmax(op: SoftmaxS8, prefix: str) -> Emission:
     return Emission("softmax", ("rt_softmax_s8", "rt_stream"), numbers, tables)
 
 
+def _island(op: IslandS8, prefix: str) -> Emission:
+    tables: dict[str, Table] = {"of": typed(op.island_of, "functions of each element")}
+    seen: dict[bytes, str] = {}
+    islands = []
+
+    def table(values: Any, key: str) -> str:
+        data = values.astype(np.int32)
+        name = seen.setdefault(data.tobytes(), key)
+        if name == key:
+            tables[key] = typed(data, "by code + 128")
+        return f"{prefix}_{name}"
+
+    for i, p in enumerate(op.params):
+        left, right = table(p.table_a, f"a{i}"), table(p.table_b, f"b{i}")
+        exceptions = f"exceptions{i}" if p.exceptions else "NULL"
+        tail = _numbers([len(p.exceptions), p.lo, p.hi])
+        initializer = f"{{{left}, {right}, {_numbers([p.rounding, p.shift])}, {exceptions}, {tail}}}"
+        islands.append({"index": i, "exceptions": p.exceptions, "initializer": initializer})
+    numbers = {"islands": islands, "period": op.island_of.size, "product": int(op.params[0].product)}
+    return Emission("island", ("rt_island_s8", "rt_stream"), numbers, tables)
+
+
+def _select(op: SelectS8, prefix: str) -> Emission:
+    return Emission("select", ("rt_island_s8", "rt_stream"), {"flip": 0 if op.kind == "Max" else -1})
+
+
 EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     ConvS8: _conv,
+    ConvAccS8: _conv,
     MaxPoolS8: _maxpool,
     LutS8: _lut,
     Copy: _copy,
@@ -450,4 +481,6 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     ConvTransposeS8: _convt,
     UpsampleS8: _upsample,
     LastS8: _last,
+    IslandS8: _island,
+    SelectS8: _select,
 }

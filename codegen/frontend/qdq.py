@@ -7,35 +7,35 @@ is an error that names its node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from codegen.errors import CodegenError, Problem
-from codegen.ir.graph import Const, Graph, Node, Port, QParams, Tensor
+from codegen.frontend.products import FLOAT_HINT, FailedError, accumulate_s8, product_s8
+from codegen.ir.graph import Const, Decoding, Graph, Node, Port, QParams, Tensor
 from codegen.ir.view import View
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError
 from codegen.ops import int8
 from codegen.ops.base import KernelOp, Op
-from codegen.ops.conv import Conv, ConvS8, DenseOverTime, Requantize
+from codegen.ops.conv import Conv, DenseOverTime
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
+from codegen.ops.island import SelectS8, Side, island_s8
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
-from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
+from codegen.ops.reduce import AveragePoolS8, ReduceS8
 from codegen.ops.resample import ConvTranspose, LastFrame, Resample
 from codegen.ops.shape import Concat, Copy, PadFrames
 from codegen.ops.softmax import Softmax
-from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
-from codegen.ops.unary import Composite, function_of, is_clamp, with_constant
+from codegen.ops.transposed import LastS8, UpsampleS8
+from codegen.ops.unary import Composite, apply_pair, function_of, is_clamp, with_constant
 
 STAGE = "quantization"
-INT32_MAX = (1 << 31) - 1
 MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
-FLOAT_HINT = (
-    "Quantize it with `codegen quantize` or onnxruntime's quantize_static (QDQ format, int8 activations and weights)"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +126,12 @@ class _Builder:
 
     def __post_init__(self) -> None:
         self.codes = _code_params(self.graph)
+        ports = {port.tensor for port in self.graph.inputs}
+        self.raw_params = {
+            node.inputs[0]: node.op.qparams
+            for node in self.graph.nodes
+            if isinstance(node.op, Quantize) and node.inputs[0] in ports
+        }
         for port in self.graph.inputs:
             self.tensors[port.tensor] = self.graph.tensors[port.tensor]
             if port.dtype in ("int8", "uint8"):
@@ -146,7 +152,7 @@ class _Builder:
             self._run(node)
         except NumericsError as error:
             self.fail(node, str(error), hint="Calibrate the model again")
-        except _FailedError:
+        except FailedError:
             self.reals[node.output] = None
 
     def _run(self, node: Node) -> None:
@@ -183,15 +189,15 @@ class _Builder:
     def real(self, tensor: str) -> Real:
         value = self.reals.get(tensor)
         if value is None:
-            raise _FailedError
+            raise FailedError
         return value
 
     def code(self, node: Node, tensor: str) -> str:
         if tensor not in self.stored:
             if self.reals.get(tensor) is None:
-                raise _FailedError
+                raise FailedError
             self.fail(node, "it dequantizes a tensor that is not quantized", hint="Export the model again")
-            raise _FailedError
+            raise FailedError
         return self.stored[tensor]
 
     def emit(self, op: KernelOp, inputs: Sequence[str], q: QParams | None, node: Node, name: str = "") -> str:
@@ -216,7 +222,7 @@ class _Builder:
         moved = self._move(op, node, operands)
         if moved is None:
             self.fail(node, f"{node.op_type} on quantized codes", "DequantizeLinear -> operator -> QuantizeLinear")
-            raise _FailedError
+            raise FailedError
         self.stored[node.output] = self.emit(moved, names, q, node)
 
     def _move(self, op: Op, node: Node, operands: Sequence[Codes]) -> KernelOp | None:
@@ -253,7 +259,7 @@ class _Builder:
         base = real.base if isinstance(real, Chain) else real
         if isinstance(base, RawInput):
             self.fail(node, "it quantizes a function of the unquantized input", "the input itself is quantized")
-            raise _FailedError
+            raise FailedError
         assert isinstance(base, Pending)
         return self._force_pending(base, functions, q, node)
 
@@ -263,13 +269,15 @@ class _Builder:
             return self._force_moved(real, functions, q, node)
         if isinstance(op, Binary) and op.constant is not None:
             return self._with_constant(real, functions, q, node)
+        if isinstance(op, Binary) and op.kind in ("Max", "Min") and all(is_clamp(f) for f in functions):
+            return self._force_selected(real, functions, q, node)
         bounds = self._bounds(functions, q, node)
         if isinstance(op, Binary):
             return self._binary(real, q, bounds, node)
         made = self._single(real, q, bounds, clamped=bool(functions))
         if made is None:
             self.unsupported(real.node)
-            raise _FailedError
+            raise FailedError
         x = self.as_codes(real.operands[0], real.node)
         return self.emit(made, [x.tensor], q, _renamed(real.node, node))
 
@@ -280,7 +288,7 @@ class _Builder:
             return None
         x = self.as_codes(real.operands[0], real.node)
         if isinstance(op, Conv | DenseOverTime | ConvTranspose):
-            return self._product(real.node, op, x, q, bounds)
+            return product_s8(self, real.node, op, x.q, q, bounds)
         if isinstance(op, Pool) and op.kind == "Average":
             channels = self._channels(op, x.tensor)
             return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
@@ -291,17 +299,29 @@ class _Builder:
             self.fail(
                 real.node, found, "an axis inside the frame", "Take it after the stream, or name another --stream"
             )
-            raise _FailedError
+            raise FailedError
         if isinstance(op, Softmax) and not clamped:
             return int8.softmax_s8(op.kind, op.size, x.q, q)
         return None
+
+    def _force_selected(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        """Max and Min commute with rounding, which is monotone: both operands are rounded first."""
+        names = []
+        for i, operand in enumerate(real.operands):
+            chained = operand
+            for function in functions:
+                chained = _chained(chained, function)
+            names.append(self.force(chained, q, replace(node, output=real.node.inputs[i])))
+        op = real.node.op
+        assert isinstance(op, Binary)
+        return self.emit(SelectS8(op.kind), names, q, _renamed(real.node, node))
 
     def _force_moved(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         """Movement commutes with rounding: move the codes of the operands, requantizing before or after."""
         op = real.node.op
         if _selects(op) and not all(is_clamp(f) for f in functions):
             self.fail(real.node, "a function that is not monotone follows the pool unquantized", hint=FLOAT_HINT)
-            raise _FailedError
+            raise FailedError
         first = real.operands[0]
         if isinstance(first, Codes) and len(real.operands) == 1 and not isinstance(op, PadFrames):
             moved = self._move(op, real.node, [first])
@@ -331,7 +351,7 @@ class _Builder:
         if known is not None and not known.same_codes(q):
             found = f"the input is quantized twice, with scales {known.scale:g} and {q.scale:g}"
             self.fail(node, found, "one QuantizeLinear per float input")
-            raise _FailedError
+            raise FailedError
         self.quantized_inputs[real.tensor] = q
         self._set_qparams(real.tensor, q)
         return real.tensor
@@ -357,12 +377,18 @@ class _Builder:
             chain = numeric.chain(*(function_of(f) for f in real.functions))
             table = numeric.unary_table(chain, (q.scale, q.zero_point), (q.scale, q.zero_point))
             return Codes(self.emit(int8.LutS8(table), [real.base.tensor], q, like, named), q)
+        if isinstance(real, RawInput) and real.tensor in self.raw_params:
+            q = self.raw_params[real.tensor]
+            text = f"{node.where}: input {real.tensor} is also read unquantized; its quantized value is used"
+            if text not in self.notes:
+                self.notes.append(text)
+            return Codes(self._bind_input(real, q, node), q)
         if isinstance(real, RawInput | Chain) and self._floats_everywhere():
             self.fail(node, "the model is float: nothing quantizes its input", "QDQ or QLinear models", FLOAT_HINT)
-            raise _FailedError
+            raise FailedError
         source = real.node if isinstance(real, Pending) else node
         self.unsupported(source)
-        raise _FailedError
+        raise FailedError
 
     def _stays_on_grid(self, real: Chain) -> bool:
         assert isinstance(real.base, Codes)
@@ -406,71 +432,13 @@ class _Builder:
                 found = f"{function.kind} between an operator and QuantizeLinear runs in float"
                 hint = "Quantize its input too (QuantizeLinear and DequantizeLinear before it)"
                 self.fail(node, found, "Relu and Clip may stand there", hint)
-                raise _FailedError
+                raise FailedError
             clamp = function_of(function)
             ends = numeric.dequantize(np.asarray([lo, hi], np.int64), (q.scale, q.zero_point)).astype(np.float64)
             wide = [-np.inf if lo == -128 else ends[0], np.inf if hi == 127 else ends[1]]
             values = np.asarray([np.float32(clamp(v)) for v in wide], np.float32)
             lo, hi = (int(v) for v in numeric.quantize(values, (q.scale, q.zero_point)))
         return lo, hi
-
-    def _product(
-        self, node: Node, op: Conv | DenseOverTime | ConvTranspose, x: Codes, q: QParams, bounds: tuple[int, int]
-    ) -> KernelOp:
-        """Products with constant weights: codes without zero points, bias in accumulator units, int32 checked."""
-        weights = op.weights
-        if weights.scale is None:
-            self.fail(node, "its weights are float", "int8 or uint8 weights behind DequantizeLinear", FLOAT_HINT)
-            raise _FailedError
-        codes = weights.array.astype(np.int64) - weights.per_axis(weights.zero()).astype(np.int64)
-        out_axis = 1 if isinstance(op, DenseOverTime) else 0
-        channels = codes.shape[out_axis]
-        scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
-        product = numeric.scale_product(x.q.scale, scales, q.scale)
-        bias = self._bias(node, op.bias, np.float32(x.q.scale) * scales, channels)
-        narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
-        array: np.ndarray[Any, Any] = codes.astype(np.int8 if narrow else np.int16)
-        requant = Requantize(product, q.zero_point, *bounds)
-        zero = x.q.zero_point
-        made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
-        if isinstance(op, DenseOverTime):
-            made = DenseOverTimeS8(array, bias, zero, requant)
-        elif isinstance(op, ConvTranspose):
-            sizes = (op.size_in, op.size_out)
-            made = ConvTransposeS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, zero, requant)
-        else:
-            made = ConvS8(op.geometry, array, bias, op.groups, zero, requant)
-        low, high = made.bounds()
-        if low.min() < -INT32_MAX - 1 or high.max() > INT32_MAX:
-            worst = int(np.argmax(np.maximum(-low, high)))
-            found = f"channel {worst} can accumulate {int(low[worst])}..{int(high[worst])}, beyond int32"
-            self.fail(node, found, "sums inside int32", "Check its bias and weight scales, or split the layer")
-            raise _FailedError
-        return made
-
-    def _bias(self, node: Node, bias: Const | None, product: np.ndarray, channels: int) -> np.ndarray:
-        """Bias in units of x_scale * w_scale: the file's int32 if its scale says so, else its real values rounded."""
-        if bias is None:
-            return np.zeros(channels, np.int64)
-        values = np.broadcast_to(bias.array.reshape(-1), (channels,))
-        if bias.scale is not None and bias.array.dtype == np.int32:
-            scale = np.broadcast_to(bias.scale.astype(np.float64).ravel(), (channels,))
-            zero = np.broadcast_to(np.asarray(bias.zero()).ravel(), (channels,)).astype(np.int64)
-            close = np.abs(scale - product.astype(np.float64)) <= 1e-5 * np.abs(product)
-            if bool(np.all(close | (values == zero))):
-                return values.astype(np.int64) - zero
-            self.notes.append(
-                f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale"
-            )
-            real = (values.astype(np.float64) - zero) * scale
-        else:
-            real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))
-        rounded = np.rint(real / product.astype(np.float64))
-        if not np.isfinite(rounded).all() or np.abs(rounded).max(initial=0) > INT32_MAX:
-            worst = int(np.nanargmax(np.abs(rounded)))
-            self.fail(node, f"bias {real[worst]:g} of channel {worst} does not fit int32 at scale {product[worst]:g}")
-            raise _FailedError
-        return rounded.astype(np.int64)
 
     def _bias_added(self, node: Node) -> Pending | None:
         """MatMul + Add of a constant per channel: the constant is the bias."""
@@ -501,18 +469,50 @@ class _Builder:
         if made is None:
             found = f"{op.kind} with {len(np.unique(op.constant.array))} different constants"
             self.fail(real.node, found, "at most 256 different constants")
-            raise _FailedError
+            raise FailedError
         return self.emit(made, [x.tensor], q, _renamed(real.node, node))
 
     def _binary(self, real: Pending, q: QParams, bounds: tuple[int, int], node: Node) -> str:
+        """Add, Sub, Mul of two tensors: exact on codes, or (functions of codes) an island of two tables."""
         op = real.node.op
         assert isinstance(op, Binary)
-        operands = [self.as_codes(operand, real.node) for operand in real.operands]
-        if op.kind not in ("Add", "Sub", "Mul", "Sum"):
+        if op.kind not in ("Add", "Sub", "Mul", "Sum") or len(real.operands) != 2:
             self.unsupported(real.node)
-            raise _FailedError
-        made = int8.pair_s8(op.kind, operands[0].q, operands[1].q, q, bounds)
-        return self.emit(made, [c.tensor for c in operands], q, _renamed(real.node, node))
+            raise FailedError
+        kind = "Add" if op.kind == "Sum" else op.kind
+        like = _renamed(real.node, node)
+        exact = [self._exact(operand) for operand in real.operands]
+        if exact[0] and exact[1]:
+            made: KernelOp = int8.pair_s8(kind, exact[0].q, exact[1].q, q, bounds)
+            return self.emit(made, [exact[0].tensor, exact[1].tensor], q, like)
+        sides = [self._side(operand, real.node) for operand in real.operands]
+        size = self.graph.tensors[real.node.output].frame_bytes
+        made = island_s8(kind, sides[0][1], sides[1][1], size, q, bounds)
+        return self.emit(made, [tensor for tensor, _ in sides], q, like)
+
+    def _exact(self, real: Real) -> Codes | None:
+        """The operand as codes where it is a stored tensor or moved codes."""
+        if isinstance(real, Codes):
+            return real
+        if isinstance(real, RawInput) and real.tensor in self.raw_params:
+            return self.as_codes(real, self.graph.nodes[0])
+        moved = isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or _selects(real.node.op))
+        if moved and isinstance(real, Pending) and all(self._exact(operand) for operand in real.operands):
+            return self.as_codes(real, real.node)
+        return None
+
+    def _side(self, real: Real, node: Node) -> tuple[str, Side]:
+        """A real operand as a function of one stored tensor."""
+        constant, apply = None, None
+        if isinstance(real, Pending) and isinstance(real.node.op, Binary) and real.node.op.constant is not None:
+            inner = real.node.op
+            constant = inner.constant
+            apply = partial(_swapped if inner.swapped else apply_pair, inner.kind)
+            real = real.operands[0]
+        functions = real.functions if isinstance(real, Chain) else ()
+        codes = self.as_codes(real.base if isinstance(real, Chain) else real, node)
+        before = numeric.chain(*(function_of(f) for f in functions)) if functions else _same
+        return codes.tensor, Side(codes.q, before, constant, apply)
 
     def output(self, port: Port) -> Port | None:
         """A graph output: codes as they are, or the dequantized value of codes."""
@@ -524,20 +524,54 @@ class _Builder:
             return None
         node = self.graph.producer(port.tensor)
         try:
+            made = self._float_output(port, real)
+            if made is not None:
+                return made
             codes = self.as_codes(real, node) if node else None
-        except _FailedError:
+        except FailedError:
             return None
         if codes is None:
             self.problems.append(Problem(f"output {port.name}", "it is the unquantized input", hint=FLOAT_HINT))
             return None
         return replace(port, view=View(codes.tensor, port.view.axes), qparams=codes.q)
 
+    def _float_output(self, port: Port, real: Real) -> Port | None:
+        """A real output that no QuantizeLinear rounds: codes with a table of 256 floats, or accumulators with scales."""
+        if isinstance(real, Chain) and isinstance(real.base, Codes):
+            q = real.base.q
+            chain = numeric.chain(*(function_of(f) for f in real.functions))
+            values = numeric.dequantize(numeric.CODES, (q.scale, q.zero_point))
+            table = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
+            view = View(real.base.tensor, port.view.axes)
+            return replace(port, view=view, qparams=q, decoding=Decoding("table", table))
+        if isinstance(real, Pending) and isinstance(real.node.op, Conv):
+            op = real.node.op
+            x = self.as_codes(real.operands[0], real.node)
+            made = accumulate_s8(self, real.node, op, x.q)
+            name = self.emit(made, [x.tensor], None, real.node)
+            self.tensors[name] = replace(self.tensors[name], element_bytes=4)
+            scales = np.resize(made.scales, made.weights.shape[0]).astype(np.float32)
+            return replace(port, view=View(name, port.view.axes), decoding=Decoding("accumulator", scales))
+        if isinstance(real, Pending) and isinstance(real.node.op, Softmax) and not real.node.op.over_time:
+            return self._softmax_output(port, real, real.node.op)
+        return None
+
+    def _softmax_output(self, port: Port, real: Pending, op: Softmax) -> Port | None:
+        """A float Softmax or LogSoftmax output: codes whose scale covers its whole range, within one code (declared)."""
+        x = self.as_codes(real.operands[0], real.node)
+        if op.kind == "Softmax":
+            q = QParams(1.0 / 256.0, -128)
+        else:
+            q = QParams(float(np.float32((255.0 * x.q.scale + math.log(op.size)) / 255.0)), 127)
+        made = int8.softmax_s8(op.kind, op.size, x.q, q)
+        if made is None:
+            return None
+        self.notes.append(f"{real.node.where}: its float output is given as int8 codes of scale {q.scale:.6g}")
+        name = self.emit(made, [x.tensor], q, real.node)
+        return replace(port, view=View(name, port.view.axes), qparams=q)
+
     def input(self, port: Port) -> Port:
         return replace(port, qparams=self.tensors[port.tensor].qparams)
-
-
-class _FailedError(Exception):
-    """A value could not be expressed; the reason is already in `problems`."""
 
 
 def _renamed(node: Node, quantize: Node) -> Node:
@@ -574,6 +608,14 @@ def _code_params(graph: Graph) -> dict[str, QParams]:
 def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
     """Whether the node moves codes (its inputs are not reals)."""
     return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
+
+
+def _same(x: float) -> float:
+    return x
+
+
+def _swapped(kind: str, x: float, value: float) -> float:
+    return apply_pair(kind, value, x)
 
 
 def _selects(op: Op) -> bool:

@@ -70,17 +70,25 @@ class Const:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A stored stream: `length` frames (for the traced clip length) of `frame_shape`, C order, one byte an element."""
+    """A stored stream: `length` frames (for the traced clip length) of `frame_shape`, C order.
+
+    An element is one byte (a code), or four (an int32 accumulator that goes straight to the caller).
+    """
 
     name: str
     frame_shape: tuple[int, ...]
     length: int
     qparams: QParams | None = None
     onnx_name: str = ""
+    element_bytes: int = 1
+
+    @property
+    def frame_elements(self) -> int:
+        return int(np.prod(self.frame_shape, dtype=np.int64))
 
     @property
     def frame_bytes(self) -> int:
-        return int(np.prod(self.frame_shape, dtype=np.int64))
+        return self.frame_elements * self.element_bytes
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,17 @@ class Node:
         return f"{text} at {self.path}" if self.path else text
 
 
+@dataclass(frozen=True, eq=False)
+class Decoding:
+    """How a float output without QuantizeLinear is read from what the C writes.
+
+    'table': values [256] by code + 128. 'accumulator': real = float32(acc) * values[channel], channels innermost.
+    """
+
+    kind: str
+    values: Array
+
+
 @dataclass(frozen=True)
 class Port:
     """A graph input or output: its ONNX name, type and how its axes lie in the tensor's frames."""
@@ -111,6 +130,7 @@ class Port:
     dtype: str
     shape: tuple[int | str, ...]
     qparams: QParams | None = None
+    decoding: Decoding | None = None
 
     @property
     def tensor(self) -> str:

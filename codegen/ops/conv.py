@@ -84,8 +84,8 @@ class Requantize:
 
 
 @dataclass(frozen=True, eq=False)
-class ConvS8(KernelOp):
-    """int8 convolution: acc = bias + sum((x - x_zero_point) * w) in int32, then `requantize`.
+class Convolution(KernelOp):
+    """int32 accumulators acc = bias + sum((x - x_zero_point) * w).
 
     x [L, D, W, Ci], weights int8 or int16 [Co, kt, kd, kw, Ci/groups], bias int32 [Co]. Source: ONNX QLinearConv-10.
     """
@@ -95,7 +95,6 @@ class ConvS8(KernelOp):
     bias: npt.NDArray[np.int64]
     groups: int
     x_zero_point: int
-    requantize: Requantize
 
     def rule(self) -> Rule:
         return self.geometry.time
@@ -113,8 +112,10 @@ class ConvS8(KernelOp):
     def channels(self) -> tuple[int, int]:
         return self.weights.shape[4] * self.groups, self.weights.shape[0]
 
-    def rounding(self) -> Rounding:
-        return self.requantize.over(self.bounds())
+    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Per channel the least and greatest accumulator that any int8 input can give, partial sums included."""
+        w = self.weights.reshape(self.weights.shape[0], -1)
+        return accumulator_bounds(w, self.bias, self.x_zero_point)
 
     def accumulate(self, x: Codes) -> npt.NDArray[np.int64]:
         """Accumulators [L', D', W', Co] with the zero point removed."""
@@ -134,14 +135,30 @@ class ConvS8(KernelOp):
             out[start:stop] = np.rint(acc).astype(np.int64).reshape(stop - start, *g.size_out, co)
         return out + self.bias
 
+
+@dataclass(frozen=True, eq=False)
+class ConvS8(Convolution):
+    """int8 convolution: accumulators, then `requantize`."""
+
+    requantize: Requantize
+
+    def rounding(self) -> Rounding:
+        return self.requantize.over(self.bounds())
+
     def reference(self, xs: Sequence[Codes]) -> Codes:
         r = self.requantize
         return numeric.requantize(self.accumulate(xs[0]), r.scale, r.zero_point, r.lo, r.hi)
 
-    def bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Per channel the least and greatest accumulator that any int8 input can give, partial sums included."""
-        w = self.weights.reshape(self.weights.shape[0], -1)
-        return accumulator_bounds(w, self.bias, self.x_zero_point)
+
+@dataclass(frozen=True, eq=False)
+class ConvAccS8(Convolution):
+    """A convolution whose int32 accumulators are the result; real = float32(acc) * `scales` [Co]."""
+
+    scales: npt.NDArray[np.float32]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        accumulators: Any = self.accumulate(xs[0]).astype(np.int32)
+        return accumulators  # type: ignore[no-any-return]
 
 
 def accumulator_bounds(

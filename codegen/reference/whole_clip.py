@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import Graph, Port, QParams
+from codegen.ir.graph import Decoding, Graph, Port, QParams
 from codegen.ir.view import View
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp
@@ -63,12 +63,23 @@ def quantize_input(x: Array, port: Port) -> Codes:
 
 def dequantize_output(frames: Codes, port: Port) -> Array:
     """Frames of int8 codes -> values of a graph output in its ONNX type and layout."""
+    if port.decoding is not None:
+        return from_frames(_decoded(frames, port.decoding), port.view)
     x = from_frames(frames, port.view)
     if port.dtype == "uint8":
         return (x.astype(np.int16) + 128).astype(np.uint8)
     if port.dtype == "int8" or port.qparams is None:
         return x
     return numeric.dequantize(x.astype(np.int64), (port.qparams.scale, port.qparams.zero_point))
+
+
+def _decoded(frames: Array, decoding: Decoding) -> Array:
+    """float32 values of frames of codes or accumulators."""
+    if decoding.kind == "table":
+        return np.asarray(decoding.values[frames.astype(np.int64) + 128])
+    channels = decoding.values.size
+    real = frames.reshape(-1, channels).astype(np.float32) * decoding.values.astype(np.float32)
+    return np.asarray(real.reshape(frames.shape))
 
 
 def run_codes(graph: Graph, inputs: Mapping[str, Codes]) -> dict[str, Codes]:

@@ -1,0 +1,112 @@
+"""Products with constant weights on int8 codes: weights without zero points, bias in accumulator units, int32 checked."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.graph import Const, Node, QParams
+from codegen.numerics import reference as numeric
+from codegen.ops.conv import Conv, ConvAccS8, ConvS8, DenseOverTime, Requantize
+from codegen.ops.reduce import DenseOverTimeS8
+from codegen.ops.resample import ConvTranspose
+from codegen.ops.transposed import ConvTransposeS8
+
+INT32_MAX = (1 << 31) - 1
+FLOAT_HINT = (
+    "Quantize it with `codegen quantize` or onnxruntime's quantize_static (QDQ format, int8 activations and weights)"
+)
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+Product = Conv | DenseOverTime | ConvTranspose
+
+
+class FailedError(Exception):
+    """A value could not be expressed; the reason has already been reported."""
+
+
+class Reporter(Protocol):
+    """Where faults and notes go."""
+
+    notes: list[str]
+
+    def fail(self, node: Node, found: str, allowed: str = "", hint: str = "") -> None: ...
+
+
+def product_s8(
+    report: Reporter, node: Node, op: Product, x: QParams, y: QParams, bounds: tuple[int, int]
+) -> ConvS8 | DenseOverTimeS8 | ConvTransposeS8:
+    """The int8 form of a product whose result is quantized with `y`, its codes inside `bounds`."""
+    array, scales, bias = _operands(report, node, op, x)
+    requant = Requantize(numeric.scale_product(x.scale, scales, y.scale), y.zero_point, *bounds)
+    made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
+    if isinstance(op, DenseOverTime):
+        made = DenseOverTimeS8(array, bias, x.zero_point, requant)
+    elif isinstance(op, ConvTranspose):
+        sizes = (op.size_in, op.size_out)
+        made = ConvTransposeS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, requant)
+    else:
+        made = ConvS8(op.geometry, array, bias, op.groups, x.zero_point, requant)
+    _check_int32(report, node, *made.bounds())
+    return made
+
+
+def accumulate_s8(report: Reporter, node: Node, op: Conv, x: QParams) -> ConvAccS8:
+    """The product as int32 accumulators with their real scale x_scale * w_scale per channel."""
+    array, scales, bias = _operands(report, node, op, x)
+    made = ConvAccS8(op.geometry, array, bias, op.groups, x.zero_point, np.float32(x.scale) * scales)
+    _check_int32(report, node, *made.bounds())
+    return made
+
+
+def _operands(
+    report: Reporter, node: Node, op: Product, x: QParams
+) -> tuple[npt.NDArray[np.integer[Any]], Floats, Ints]:
+    """(weights less their zero points as int8 or int16, float32 scale per channel, bias per channel)."""
+    weights = op.weights
+    if weights.scale is None:
+        report.fail(node, "its weights are float", "int8 or uint8 weights behind DequantizeLinear", FLOAT_HINT)
+        raise FailedError
+    codes = weights.array.astype(np.int64) - weights.per_axis(weights.zero()).astype(np.int64)
+    channels = codes.shape[1 if isinstance(op, DenseOverTime) else 0]
+    scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
+    bias = _bias(report, node, op.bias, np.float32(x.scale) * scales, channels)
+    narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
+    return codes.astype(np.int8 if narrow else np.int16), scales, bias
+
+
+def _check_int32(report: Reporter, node: Node, low: Ints, high: Ints) -> None:
+    if low.min() >= -INT32_MAX - 1 and high.max() <= INT32_MAX:
+        return
+    worst = int(np.argmax(np.maximum(-low, high)))
+    found = f"channel {worst} can accumulate {int(low[worst])}..{int(high[worst])}, beyond int32"
+    report.fail(node, found, "sums inside int32", "Check its bias and weight scales, or split the layer")
+    raise FailedError
+
+
+def _bias(report: Reporter, node: Node, bias: Const | None, product: Floats, channels: int) -> Ints:
+    """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
+    if bias is None:
+        return np.zeros(channels, np.int64)
+    values = np.broadcast_to(bias.array.reshape(-1), (channels,))
+    if bias.scale is not None and bias.array.dtype == np.int32:
+        scale = np.broadcast_to(bias.scale.astype(np.float64).ravel(), (channels,))
+        zero = np.broadcast_to(np.asarray(bias.zero()).ravel(), (channels,)).astype(np.int64)
+        close = np.abs(scale - product.astype(np.float64)) <= 1e-5 * np.abs(product)
+        if bool(np.all(close | (values == zero))):
+            return np.asarray(values.astype(np.int64) - zero)
+        report.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale")
+        real = (values.astype(np.float64) - zero) * scale
+    else:
+        real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))
+    with np.errstate(all="ignore"):
+        rounded = np.rint(real / product.astype(np.float64))
+    bad = ~np.isfinite(rounded) | (np.abs(rounded) > INT32_MAX)
+    if bad.any():
+        worst = int(np.argmax(bad))
+        found = f"bias {real[worst]:g} of channel {worst} does not fit int32 at scale {product[worst]:g}"
+        report.fail(node, found, "biases inside int32", "Check the weight scales, or calibrate again")
+        raise FailedError
+    return np.asarray(rounded.astype(np.int64))

@@ -1,0 +1,90 @@
+"""Two-operand operators whose operands are real functions of codes, and Max and Min of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.graph import Const, QParams
+from codegen.numerics import reference as numeric
+from codegen.numerics.islands import IslandParams, fit_island, pair_table
+from codegen.ops.base import Codes, KernelOp
+
+Reals = npt.NDArray[np.float32]
+Function = Callable[[float], float]
+
+
+@dataclass(frozen=True, eq=False)
+class IslandS8(KernelOp):
+    """y = Q(f(a) kind g(b)); element i of the frame's repeating part uses functions number `island_of[i]`.
+
+    The reference is the literal float32 formula: f and g by DequantizeLinear and Python's math, one float32 operation.
+    """
+
+    kind: str
+    reals: tuple[tuple[Reals, Reals], ...]
+    params: tuple[IslandParams, ...]
+    island_of: npt.NDArray[np.uint8]
+    y: QParams
+    bounds: tuple[int, int]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        qy = (self.y.scale, self.y.zero_point)
+        tables = np.stack([pair_table(self.kind, f, g, qy, *self.bounds) for f, g in self.reals])
+        a, b = (x.reshape(xs[0].shape[0], -1, self.island_of.size).astype(np.int64) + 128 for x in xs)
+        codes: Codes = tables[self.island_of.astype(np.int64), a, b]
+        return codes.reshape(xs[0].shape)
+
+    def describe(self) -> str:
+        return f"{len(self.params)} pairs of tables"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand: codes with QParams, a function, and possibly a constant per element in the middle."""
+
+    q: QParams
+    before: Function
+    constant: Const | None
+    apply: Callable[[float, float], float] | None
+
+    def reals(self, value: float) -> Reals:
+        """float32 values of all 256 codes, with the element's constant."""
+        codes = numeric.dequantize(numeric.CODES, (self.q.scale, self.q.zero_point))
+        results = []
+        for code in codes:
+            inner = float(np.float32(self.before(float(code))))
+            results.append(np.float32(self.apply(inner, value)) if self.apply else np.float32(inner))
+        return np.asarray(results, np.float32)
+
+    def values(self, size: int) -> npt.NDArray[np.float64]:
+        """The constant of every element of a frame of `size`."""
+        if self.constant is None:
+            return np.zeros(size)
+        return self.constant.real().astype(np.float64).reshape(-1)
+
+
+def island_s8(kind: str, left: Side, right: Side, size: int, y: QParams, bounds: tuple[int, int]) -> IslandS8:
+    """Fit the tables of every distinct pair of functions in a frame of `size` elements. Raises NumericsError."""
+    pairs = np.stack([left.values(size), right.values(size)], axis=1)
+    unique, index = np.unique(pairs, axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    reals = tuple((left.reals(float(a)), right.reals(float(b))) for a, b in unique)
+    qy = (y.scale, y.zero_point)
+    params = tuple(fit_island(kind, f, g, qy, *bounds) for f, g in reals)
+    period = next(p for p in range(1, size + 1) if size % p == 0 and np.array_equal(index, np.resize(index[:p], size)))
+    return IslandS8(kind, reals, params, index[:period].astype(np.uint8), y, bounds)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectS8(KernelOp):
+    """Elementwise Max or Min of two tensors of equal QParams."""
+
+    kind: str
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        codes: Codes = (np.maximum if self.kind == "Max" else np.minimum)(xs[0], xs[1].reshape(xs[0].shape))
+        return codes

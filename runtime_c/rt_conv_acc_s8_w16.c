@@ -1,0 +1,7 @@
+#include "rt_conv_s8.h"
+
+#define RT_WEIGHT int16_t
+#define RT_OUT int32_t
+#define RT_STORE(acc, o) (acc)
+#define RT_CONV rt_conv_acc_s8_w16
+#include "rt_conv_impl.h"
