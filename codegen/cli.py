@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from codegen import output_folder, pipeline
+from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
 from codegen.options import Options
 from codegen.report import Report
@@ -99,11 +100,17 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _checked(options: Options) -> Options:
-    if not isinstance(options.hop, int) or options.hop < 1:
+    if not isinstance(options.hop, int) or isinstance(options.hop, bool) or options.hop < 1:
         raise input_error("options", "hop", f"{options.hop}", "a whole number of at least 1")
-    if options.name is not None and not options.name.isidentifier():
-        raise input_error("options", "name", f"{options.name}", "a C identifier")
-    if options.rate is not None and not options.rate > 0:
+    name = options.name
+    if name is not None and (
+        not isinstance(name, str) or not name.isascii() or not name.isidentifier() or name in KEYWORDS
+    ):
+        raise input_error("options", "name", f"{name}", "a C identifier that is no keyword")
+    if options.stream is not None and not isinstance(options.stream, str):
+        raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
+    rate = options.rate
+    if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")
     return options
 

@@ -64,7 +64,12 @@ def compile_sources(
     if found is None:
         raise input_error(STAGE, "C compiler", "none found", "cc, gcc or clang", "Install one or set CC")
     command = [*found.split(), *CFLAGS, *flags, "-o", str(target), *map(str, sources)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise input_error(
+            STAGE, found, f"the compiler cannot be run ({error.strerror})", hint="Install it or set CC"
+        ) from error
     if result.returncode != 0:
         lines = "\n".join(result.stderr.splitlines()[:20])
         raise input_error(STAGE, found, f"the generated C does not compile:\n{lines}")

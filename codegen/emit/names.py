@@ -42,5 +42,6 @@ def unique(names: Iterable[str]) -> dict[str, str]:
 
 def comment(text: str) -> str:
     """Text for a C comment: printable ASCII, unable to open or close one, or to continue a line."""
-    plain = "".join(c if " " <= c <= "~" else "?" for c in text)
-    return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?")[:200]
+    plain = "".join(c if " " <= c <= "~" else "?" for c in text).replace("\\", "/")
+    plain = re.sub(r"\?(?=\?)", "? ", plain)  # "??/" is a backslash to old compilers
+    return plain.replace("*/", "* /").replace("/*", "/ *").replace("//", "/ /")[:200]
