@@ -1,4 +1,4 @@
-"""`analyze` on any model: literals worked by hand, operators that `build` refuses, joins, and dependencies by nudging."""
+"""`analyze` on any model: literals worked by hand, operators that `build` refuses, joins, dependencies by nudging."""
 
 from __future__ import annotations
 

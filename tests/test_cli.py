@@ -26,7 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Exit code, output, errors of one command, run in a folder of its own; a traceback fails whatever the test asks."""
+    """Exit code, output, errors of one command, run in a folder of its own; a traceback always fails."""
     monkeypatch.chdir(tmp_path)
 
     def call(*argv: object) -> tuple[int, str, str]:
@@ -215,7 +215,7 @@ def test_verify_with_real_data(run: Run, good: Path, tmp_path: Path) -> None:
 
 def test_verify_notices_planted_mismatches(run: Run, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One wrong weight in the C, one wrong code in the reference: exit 1, and the first place is named."""
-    import codegen.verify as verify
+    from codegen import verify
 
     build = verify.build
 

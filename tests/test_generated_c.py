@@ -1,4 +1,4 @@
-"""What firmware relies on: strict compilers, C++ headers, symbols, two models in one program, snapshots, clocks, bytes."""
+"""What firmware relies on: strict compilers, C++ headers, symbols, linking, snapshots, clocks, bytes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def test_cmake_build_and_ctest(shop: Workshop, tmp_path: Path) -> None:
     app.mkdir()
     (app / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.15)\nproject(app C)\n"
-        f"add_subdirectory({g.folder} model)\nadd_executable(app app.c)\ntarget_link_libraries(app {PREFIX}::{PREFIX})\n"
+        f"add_subdirectory({g.folder} model)\nadd_executable(app app.c)\n"
+        f"target_link_libraries(app {PREFIX}::{PREFIX})\n"
     )
     (app / "app.c").write_text(
         f'#include "{PREFIX}.h"\nstatic {PREFIX}_state_t st;\nint main(void) {{ {PREFIX}_init(&st); return 0; }}\n'
@@ -391,7 +392,8 @@ def test_float_helper_header(shop: Workshop, tmp_path: Path) -> None:
     listed = ", ".join(f"{float(v):.9e}f" for v in padded.reshape(-1))
     main.write_text(
         f'#include <stdio.h>\n#include "{PREFIX}_float.h"\nint main(void) {{ static const float v[] = {{{listed}}};\n'
-        f'for (unsigned i = 0; i < sizeof v / sizeof *v; ++i) printf("%d\\n", (int){PREFIX}_quantize_x(v[i])); return 0; }}\n'
+        "for (unsigned i = 0; i < sizeof v / sizeof *v; ++i)\n"
+        f'printf("%d\\n", (int){PREFIX}_quantize_x(v[i])); return 0; }}\n'
     )
     program = tmp_path / "main"
     run_tool([require_tool("gcc"), "-std=c99", f"-I{g.folder / 'src'}", main, "-o", program, "-lm"])

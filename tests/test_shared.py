@@ -36,7 +36,7 @@ def border(graph: object, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def test_streaming_wakeword(shop: Workshop) -> None:
-    """311 recorded frames in pushes of any size give the 282 frames of the whole clip, and what onnxruntime recorded."""
+    """311 recorded frames in pushes of any size give the 282 frames of the whole clip and of onnxruntime."""
     g = shop.build(MODELS / SWW)
     x, theirs = recorded()
     feed = border(g.graph, x)
