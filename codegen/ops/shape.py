@@ -72,11 +72,10 @@ class PadFrames(KernelOp):
         if x.shape[0] == 0:  # nothing becomes of an empty sequence, in every operator
             return np.zeros((0, *self.frame_out), np.int8)
         for axis, (a, b) in enumerate((self.time, *self.frame)):
-            start, stop = max(0, -a), x.shape[axis] - max(0, -b)
-            x = x.take(np.arange(start, max(start, stop)), axis=axis)
-            widths = [(0, 0)] * x.ndim
-            widths[axis] = (max(a, 0), max(b, 0))
-            x = np.pad(x, widths, constant_values=self.code)
+            # Step j is step j - a of the input, also where a crop at one end takes all and a pad at the other adds.
+            source = np.arange(max(0, x.shape[axis] + a + b)) - a
+            inside = ((source >= 0) & (source < x.shape[axis])).reshape([-1] + [1] * (x.ndim - axis - 1))
+            x = np.where(inside, x.take(np.clip(source, 0, x.shape[axis] - 1), axis=axis), np.int8(self.code))
         return x
 
     def describe(self) -> str:
