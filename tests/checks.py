@@ -201,10 +201,12 @@ class Script:
         self.data += struct.pack("<ii", 3, 0)
         self.calls += 1
 
-    def run(self, program: Path) -> list[tuple[int, list[Array]]]:
+    def run(self, program: Path, *arguments: str) -> list[tuple[int, list[Array]]]:
         """(status, frames of every output) per push and finish."""
         environment = os.environ | {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-        done = subprocess.run([program], input=bytes(self.data), capture_output=True, check=False, env=environment)
+        done = subprocess.run(
+            [program, *arguments], input=bytes(self.data), capture_output=True, check=False, env=environment
+        )
         assert done.returncode == 0, f"{program} -> {done.returncode}\n{done.stderr.decode(errors='replace')[:4000]}"
         at, results = 0, []
         for _ in range(self.calls):

@@ -12,6 +12,7 @@ SEED = 20240229
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the longer searches too")
+    parser.addoption("--search-seconds", default="3600", help="when the search over random graphs stops (with --slow)")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
