@@ -61,13 +61,15 @@ class GraphMaker:
     def __init__(self, seed: int, family: str | None = None) -> None:
         self.r = np.random.default_rng(seed)
         self.family = family or str(self.r.choice(FAMILIES, p=FAMILY_SHARE))
+        dtype = str(self.r.choice(["int8", "uint8"]))
         self.net = Net(
-            str(self.r.choice(["int8", "uint8"])),
+            dtype,
             form="qop" if self.chance(0.2) else "qdq",
             seed=seed,
             opset=self.pick(13, 17, 18, 21),
             per_channel=self.chance(0.5),
-            zero=self.pick(3, 57, 100) if self.chance(0.12) else None,
+            # One zero point for all tensors, near the middle so that neither sign is left without codes.
+            zero=self.pick(-41, 0, 3, 31) + 128 * (dtype == "uint8") if self.chance(0.15) else None,
         )
         layout = str(self.r.choice(list(LAYOUTS), p=[0.6, 0.12, 0.1, 0.06, 0.06, 0.06]))
         self.sizes = LAYOUTS[layout]
@@ -128,7 +130,7 @@ class GraphMaker:
     def clamp(self) -> list[tuple[str, tuple[float, ...]]]:
         if self.chance(0.3):
             return [("Relu", ())]
-        return [("Clip", (-0.7, 1.1))] if self.chance(0.15) else []
+        return [("Clip", (-0.9, 1.3))] if self.chance(0.15) else []
 
     # ------------------------------------------------------------------ operators of one input
 
