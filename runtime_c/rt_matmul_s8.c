@@ -1,10 +1,5 @@
 #include "rt_matmul_s8.h"
 
-/* Where a nest stands: elements of a and b, and the channel. */
-typedef struct {
-    int32_t a, b, channel;
-} rt_matmul_at_t;
-
 /* n products along one loop. */
 static int32_t rt_matmul_line(const int8_t *a, const int8_t *b, const rt_matmul_loop_t *loop, const rt_matmul_t *p)
 {
@@ -18,24 +13,6 @@ static int32_t rt_matmul_line(const int8_t *a, const int8_t *b, const rt_matmul_
     for (int32_t i = 0; i < n; ++i)
         sum += (a[i * step_a] - a_zero) * (b[i * step_b] - b_zero);
     return sum;
-}
-
-/* The next pass of loops 0 .. count - 1, the last one fastest. Returns 0 after the last pass. */
-static int rt_matmul_next(const rt_matmul_loop_t *loops, int32_t count, int32_t *passes, rt_matmul_at_t *at)
-{
-    for (int32_t i = count - 1; i >= 0; --i) {
-        const rt_matmul_loop_t *loop = &loops[i];
-        at->a += loop->a;
-        at->b += loop->b;
-        at->channel += loop->channel;
-        if (++passes[i] < loop->size)
-            return 1;
-        passes[i] = 0;
-        at->a -= loop->size * loop->a;
-        at->b -= loop->size * loop->b;
-        at->channel -= loop->size * loop->channel;
-    }
-    return 0;
 }
 
 static int32_t rt_matmul_sum(const int8_t *a, const int8_t *b, const rt_matmul_t *p)

@@ -27,6 +27,29 @@ typedef struct {
     rt_requant_t requantize;
 } rt_matmul_t;
 
+/* Where a nest stands: elements of a and b, and the channel. */
+typedef struct {
+    int32_t a, b, channel;
+} rt_matmul_at_t;
+
+/* The next pass of loops 0 .. count - 1, the last one fastest. Returns 0 after the last pass. */
+static inline int rt_matmul_next(const rt_matmul_loop_t *loops, int32_t count, int32_t *passes, rt_matmul_at_t *at)
+{
+    for (int32_t i = count - 1; i >= 0; --i) {
+        const rt_matmul_loop_t *loop = &loops[i];
+        at->a += loop->a;
+        at->b += loop->b;
+        at->channel += loop->channel;
+        if (++passes[i] < loop->size)
+            return 1;
+        passes[i] = 0;
+        at->a -= loop->size * loop->a;
+        at->b -= loop->size * loop->b;
+        at->channel -= loop->size * loop->channel;
+    }
+    return 0;
+}
+
 void rt_matmul_s8(const int8_t *a, const int8_t *b, const rt_matmul_t *p, int8_t *y);
 
 #ifdef __cplusplus

@@ -199,6 +199,7 @@ def _node(
     loop = c.layout.storage[node.inputs[0]] if accumulates and phase == "node" else y
     numbers = dict(made.numbers)
     numbers["second"] = distinct.index(node.inputs[-1])
+    numbers["stream_of"] = [distinct.index(name) for name in node.inputs]
     numbers["copy_list"] = [
         copied | {"operand": distinct.index(node.inputs[copied["operand"]])} for copied in numbers.get("copy_list", [])
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.emit import products
 from codegen.emit.literals import integer, requantize_initializer, typed
 from codegen.ir.time import Upsample, Window
 from codegen.numerics.forms import RequantParams
@@ -18,8 +19,10 @@ from codegen.plan.rounding import proof_of
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
+from codegen.ops.einsum import EinsumS8
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, SoftmaxS8
 from codegen.ops.island import IslandS8, SelectS8
+from codegen.ops.matmul import MatMulS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
@@ -464,6 +467,16 @@ def _select(op: SelectS8, prefix: str) -> Emission:
     return Emission("select", ("rt_island_s8", "rt_stream"), {"flip": 0 if op.kind == "Max" else -1})
 
 
+def _matmul(op: MatMulS8, prefix: str) -> Emission:
+    numbers, tables = products.matmul(op, prefix, _proved(op))
+    return Emission("matmul", ("rt_matmul_s8", "rt_requantize", "rt_stream"), numbers, tables)
+
+
+def _einsum(op: EinsumS8, prefix: str) -> Emission:
+    numbers, tables = products.einsum(op, prefix, _proved(op))
+    return Emission("einsum", ("rt_einsum_s8", "rt_matmul_s8", "rt_requantize", "rt_stream"), numbers, tables)
+
+
 EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     ConvS8: _conv,
     ConvAccS8: _conv,
@@ -483,4 +496,6 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     LastS8: _last,
     IslandS8: _island,
     SelectS8: _select,
+    MatMulS8: _matmul,
+    EinsumS8: _einsum,
 }

@@ -13,6 +13,8 @@ from codegen.ops.conv import Conv, ConvAccS8, ConvS8, DenseOverTime, Requantize
 from codegen.ops.reduce import DenseOverTimeS8
 from codegen.ops.resample import ConvTranspose
 from codegen.ops.transposed import ConvTransposeS8
+from codegen.ops.weights import NOTE as QUANTIZED
+from codegen.ops.weights import quantized_constant
 
 INT32_MAX = (1 << 31) - 1
 FLOAT_HINT = (
@@ -65,12 +67,14 @@ def _operands(
     report: Reporter, node: Node, op: Product, x: QParams
 ) -> tuple[npt.NDArray[np.integer[Any]], Floats, Ints]:
     """(weights less their zero points as int8 or int16, float32 scale per channel, bias per channel)."""
+    out_axis = 1 if isinstance(op, DenseOverTime) else 0
     weights = op.weights
-    if weights.scale is None:
-        report.fail(node, "its weights are float", "int8 or uint8 weights behind DequantizeLinear", FLOAT_HINT)
-        raise FailedError
+    if not weights.is_quantized:
+        weights = quantized_constant(weights, out_axis)
+        report.notes.append(f"{node.where}: float weights {QUANTIZED}")
+    assert weights.scale is not None
     codes = weights.array.astype(np.int64) - weights.per_axis(weights.zero()).astype(np.int64)
-    channels = codes.shape[1 if isinstance(op, DenseOverTime) else 0]
+    channels = codes.shape[out_axis]
     scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
     bias = _bias(report, node, op.bias, np.float32(x.scale) * scales, channels)
     narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127

@@ -24,8 +24,10 @@ from codegen.numerics.exact import NumericsError
 from codegen.ops import int8
 from codegen.ops.base import KernelOp, Op
 from codegen.ops.conv import Conv, DenseOverTime
+from codegen.ops.einsum import EinsumChain, einsum_s8
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
 from codegen.ops.island import SelectS8, Side, island_s8
+from codegen.ops.matmul import Contract, contract_s8
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
 from codegen.ops.resample import ConvTranspose, LastFrame, Resample
@@ -33,6 +35,7 @@ from codegen.ops.shape import Concat, Copy, PadFrames
 from codegen.ops.softmax import Softmax
 from codegen.ops.transposed import LastS8, UpsampleS8
 from codegen.ops.unary import Composite, apply_pair, function_of, is_clamp, with_constant
+from codegen.ops.weights import NOTE as QUANTIZED
 
 STAGE = "quantization"
 MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
@@ -274,6 +277,8 @@ class _Builder:
         bounds = self._bounds(functions, q, node)
         if isinstance(op, Binary):
             return self._binary(real, q, bounds, node)
+        if isinstance(op, Contract | EinsumChain):
+            return self._contracted(real, op, q, bounds, node)
         made = self._single(real, q, bounds, clamped=bool(functions))
         if made is None:
             self.unsupported(real.node)
@@ -303,6 +308,27 @@ class _Builder:
         if isinstance(op, Softmax) and not clamped:
             return int8.softmax_s8(op.kind, op.size, x.q, q)
         return None
+
+    def _contracted(
+        self, real: Pending, op: Contract | EinsumChain, q: QParams, bounds: tuple[int, int], node: Node
+    ) -> str:
+        """MatMul and Einsum whose operands are activations (constants too): exact sums, one rounding."""
+        operands = [self.as_codes(operand, real.node) for operand in real.operands]
+        params = [codes.q for codes in operands]
+        chained = isinstance(op, EinsumChain)
+        try:
+            made = einsum_s8(op, params, q, bounds) if chained else contract_s8(op, params, q, bounds)
+        except NumericsError as error:
+            self.fail(real.node, str(error), hint="Sum over fewer elements, or calibrate again")
+            raise FailedError from error
+        constants = op.constants if chained else () if op.constant is None else (op.constant,)
+        if any(not constant.is_quantized for constant in constants):
+            self.note_quantized(real.node)
+        return self.emit(made, [codes.tensor for codes in operands], q, _renamed(real.node, node))
+
+    def note_quantized(self, node: Node) -> None:
+        """Say once that a float constant was quantized here."""
+        self.notes.append(f"{node.where}: float constant {QUANTIZED}")
 
     def _force_selected(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         """Max and Min commute with rounding, which is monotone: both operands are rounded first."""

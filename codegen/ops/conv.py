@@ -299,11 +299,11 @@ def _scaled(c: Const, factor: float) -> Const:
 
 
 def lower_matmul(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    from codegen.ops.einsum import lower_products
+
     x, weights = args[0], args[1]
-    if not isinstance(x, View) or not isinstance(weights, Const) or weights.array.ndim != 2:
-        raise unsupported(
-            STAGE, node.title, "operands other than activation times constant matrix", "A x constant [K, N]"
-        )
+    if not isinstance(x, View) or not isinstance(weights, Const) or weights.array.ndim != 2 or len(x.axes) < 1:
+        return lower_products(node, args, ctx)
     return [dense(node, x, _transposed(weights), None, ctx)]
 
 

@@ -304,7 +304,7 @@ def contract(node: OnnxNode, a: Operand, b: Operand, out: Sequence[str], ctx: Lo
             order = [i for i in range(len(a.labels)) if a.labels[i] != time]
             a = Operand(_copied(a.view, order, node, ctx), a.labels)
     loops = {label: label_loops(node, a, b, label) or [] for label in frame}
-    nest = merged([loop for label in out if label != time for loop in loops[label]])
+    nest = merged([loop for label in out for loop in loops.get(label, ())])
     summed = ordered_sums([loop for label in frame if label not in out for loop in loops[label]])
     check_depth(node, nest, summed)
     op = Contract(tuple(nest), tuple(summed))
@@ -341,7 +341,7 @@ def emit_contract(
     source = ctx.tensor(views[0])
     if any(ctx.tensor(view).length != source.length for view in views):
         raise unsupported(STAGE, node.title, "operands with different numbers of frames", "equal lengths")
-    frame = [sizes[label] for label in out if label != time]
+    frame = [sizes.get(label, 1) for label in out if label != time]
     name = ctx.emit(op, [view.tensor for view in views], frame or [1], source.length, node)
     axes = iter(compact(frame))
     return View(name, tuple((Piece(source.length, None),) if label == time else next(axes) for label in out))
@@ -357,16 +357,3 @@ def matmul_labels(node: OnnxNode, a: Sequence[int], b: Sequence[int]) -> tuple[l
     left = ["k"] if len(a) == 1 else [*batch[lead - len(a) + 2 :], "m", "k"]
     right = ["k"] if len(b) == 1 else [*batch[lead - len(b) + 2 :], "k", "n"]
     return left, right, [*batch, *(["m"] if len(a) > 1 else []), *(["n"] if len(b) > 1 else [])]
-
-
-def matmul_s8_numbers(op: MatMulS8) -> dict[str, Any]:
-    """Loops as the template prints them: (size, a, b, channel)."""
-    out = [(loop.size, loop.a, loop.b, step) for loop, step in zip(op.out, op.channel, strict=True)]
-    summed = [(loop.size, loop.a, loop.b, 0) for loop in op.summed]
-    return {
-        "out": out or [(1, 0, 0, 0)],
-        "summed": summed or [(1, 0, 0, 0)],
-        "outputs": prod(loop.size for loop in op.out),
-        "zeros": op.zero_points,
-        "constant": op.weights is not None,
-    }

@@ -61,8 +61,8 @@ def _bias(bias: View | Const | None, x_scale: View | Const | None, w_scale: View
 
 
 def lower_qlinear_matmul(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
-    a = _real(node, args[0], args[1], args[2], ctx, 0, "a")
-    b = _real(node, args[3], args[4], args[5], ctx, 1, "b")
+    a = _real(node, args[0], args[1], args[2], ctx, -2, "a")
+    b = _real(node, args[3], args[4], args[5], ctx, -1, "b")
     y = conv.lower_matmul(_inner(node, "MatMul"), [a, b], ctx)[0]
     assert y is not None
     return [_code(node, y, args[6], args[7], ctx)]
