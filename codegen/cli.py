@@ -73,6 +73,8 @@ def _command(
     parser.add_argument("--name", help="prefix of all C names (default: from the file name)")
     parser.add_argument("--hop", type=int, metavar="N", help="most input frames processed at once (default 1)")
     parser.add_argument("--stream", metavar="AXIS", help="stream axis: number or symbol, or INPUT:AXIS")
+    parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
+    parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
     parser.add_argument("--rate", type=float, metavar="HZ", help="input frames per second, for latencies in ms")
     parser.add_argument("--config", type=Path, metavar="TOML", help=f"options file (default: ./{CONFIG_FILE})")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -96,6 +98,7 @@ def _options(args: argparse.Namespace) -> Options:
         given = getattr(args, key, None)
         if given is not None:
             values[key] = given
+    values["state"] = tuple(values.get("state") or ())
     return _checked(Options(**values))
 
 

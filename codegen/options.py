@@ -10,10 +10,13 @@ class Options:
     """Build options.
 
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
-    `AXIS` or `INPUT:AXIS`, a number or a symbol. rate: input frames per second, for latencies in ms.
+    `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed length
+    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. rate: input frames per second, for latencies in ms.
     """
 
     name: str | None = None
     hop: int = 1
     stream: str | None = None
+    endless: bool = False
+    state: tuple[str, ...] = ()
     rate: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from codegen import report as reporting
@@ -11,13 +12,16 @@ from codegen.emit.names import identifier
 from codegen.emit.operators import emission
 from codegen.errors import CodegenError, Problem
 from codegen.frontend import qdq
-from codegen.frontend.read import read, require
+from codegen.frontend.read import ReadModel, read, require
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
+from codegen.passes.carry_state import carry_state
+from codegen.passes.make_endless import make_endless
 from codegen.plan import streaming
 from codegen.plan.layout import layout
+from codegen.plan.rules import ended_tensors
 from codegen.version import VERSION
 
 
@@ -33,30 +37,53 @@ def render(compiled: Compiled) -> dict[str, str]:
 
 def compile_model(path: Path, options: Options) -> Compiled:
     """All decisions about a model, before any text is written."""
-    source = read(path, options.stream)
-    graph = import_int8(require(source))
+    source, graph = import_model(path, options)
     extents, joins = reporting.analyse_graph(graph)
     errors = [Problem(note.node, note.text) for note in joins if note.severity == "error"]
     if errors:
         raise CodegenError("receptive field", errors)
-    stream = streaming.plan(graph.time_graph(), options.hop)
+    stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
     memory = layout(graph, stream)
     report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
     name = options.name or identifier(path.stem).lower()
     return Compiled(graph, extents, stream, memory, report, name, path.name, source.model.digest, VERSION)
 
 
-def import_int8(graph: Graph) -> Graph:
-    """The int8 graph that reference and C both compute."""
+def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
+    """The file, and the int8 graph that reference and C both compute."""
+    source = read(path, "none" if options.state else options.stream)
+    graph = import_int8(require(source), options)
+    if _waits_for_whole_clip(graph):
+        text = "a branch needs the whole clip before the rest can go on: one push is the whole clip"
+        source = read(path, "none")
+        graph = import_int8(require(source), options)
+        graph = replace(graph, notes=(*graph.notes, text))
+    return source, graph
+
+
+def _waits_for_whole_clip(graph: Graph) -> bool:
+    """Whether a clip joins a stream with what exists only at its end (squeeze and excite, attention over time)."""
+    time = graph.time_graph()
+    ended = ended_tensors(time)
+    mixed = any(0 < sum(x in ended for x in node.inputs) < len(node.inputs) for node in time.nodes)
+    return graph.clip_length is not None and mixed
+
+
+def import_int8(graph: Graph, options: Options) -> Graph:
+    """Reals and codes -> int8 operators, as the options ask for."""
     graph = qdq.to_int8(graph)
     for run in PASSES:
         graph = run(graph)
-    return graph
+    if options.endless:
+        graph, problems = make_endless(graph)
+        if problems:
+            raise CodegenError("endless", problems)
+    return carry_state(graph, options.state)
 
 
-def load_int8(path: str | Path, stream: str | None = None) -> Graph:
+def load_int8(path: str | Path, options: Options | None = None) -> Graph:
     """The int8 graph of a model file, as `codegen.reference.run` takes it."""
-    return import_int8(require(read(Path(path), stream)))
+    return import_model(Path(path), options or Options())[1]
 
 
 def analyze(path: str | Path, options: Options | None = None) -> reporting.Report:

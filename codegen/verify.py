@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen import host
+from codegen import host, rerun
 from codegen.errors import CodegenError, input_error
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
@@ -76,7 +76,7 @@ def verify(
 ) -> Verification:
     """Build, compile and stream the model on seeded random input (and on `data`, an .npz), in several push patterns."""
     files = build(path, options)
-    graph = load_int8(path, options.stream)
+    graph = load_int8(path, options)
     result = Verification()
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary)
@@ -90,8 +90,22 @@ def verify(
             feeds[data.name] = load_data(graph, data)
         for title, feed in feeds.items():
             _compare_c(result, graph, model, title, feed)
-            _compare_runtime(result, path, graph, title, feed)
+            if options.endless:
+                _compare_windows(result, path, options, graph, title, feed)
+            else:
+                _compare_runtime(result, path, graph, title, feed, options.state)
     return result
+
+
+def _compare_windows(
+    result: Verification, path: Path, options: Options, graph: Graph, title: str, feed: Mapping[str, Array]
+) -> None:
+    """How far the sliding stream is from running the model on every window anew (a measurement, not a test)."""
+    clip = load_int8(path, replace(options, endless=False))
+    sliding, again = rerun.windows(clip, graph, feed)
+    delta = np.abs(sliding.astype(np.int64) - again.astype(np.int64))
+    text = f"{len(sliding)} windows re-run: {int((delta > 0).sum())} of {delta.size} codes differ"
+    result.notes.append(f"{title}: {text}, at most {int(delta.max(initial=0))} codes")
 
 
 def random_feed(graph: Graph, length: int | None = None, seed: int = SEED) -> dict[str, Array]:
@@ -156,6 +170,12 @@ def _compare_c(
             result.c.append(compare(f"{title}, {pattern}", port, got[port.name], want[port.name]))
 
 
+def _zeros(value: Any) -> Array:
+    """The initial state: real zeros in the type and shape of a session's input."""
+    shape = [n if isinstance(n, int) else 1 for n in value.shape]
+    return np.zeros(shape, np.float32 if "float" in value.type else np.int8 if "uint8" not in value.type else np.uint8)
+
+
 def compare(what: str, port: Port, got: Array, want: Array) -> Comparison:
     """Values of one output side by side; a wrong shape counts every value as different."""
     if got.shape != want.shape:
@@ -171,7 +191,9 @@ def compare(what: str, port: Port, got: Array, want: Array) -> Comparison:
     return Comparison(what, port.name, int(want.size), len(bad), float(delta.max(initial=0.0)), first)
 
 
-def _compare_runtime(result: Verification, path: Path, graph: Graph, title: str, feed: Mapping[str, Array]) -> None:
+def _compare_runtime(
+    result: Verification, path: Path, graph: Graph, title: str, feed: Mapping[str, Array], states: Sequence[str] = ()
+) -> None:
     try:
         import onnxruntime
     except ImportError:
@@ -183,11 +205,15 @@ def _compare_runtime(result: Verification, path: Path, graph: Graph, title: str,
     options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        values = session.run(None, dict(feed))
+        names = [o.name for o in session.get_outputs()]
+        if states:
+            zeros = {i.name: _zeros(i) for i in session.get_inputs() if i.name not in feed}
+            want = rerun.steps(lambda x: dict(zip(names, session.run(None, dict(x)), strict=True)), feed, states, zeros)
+        else:
+            want = dict(zip(names, session.run(None, dict(feed)), strict=True))
     except Exception as error:
         result.notes.append(f"onnxruntime does not run this model on {title}: {str(error).splitlines()[0][:200]}")
         return
-    want = dict(zip([o.name for o in session.get_outputs()], values, strict=True))
     reference = whole_clip.run(graph, feed)
     for port in graph.outputs:
         result.runtime.append(compare(f"{title}, onnxruntime", port, reference[port.name], np.asarray(want[port.name])))

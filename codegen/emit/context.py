@@ -8,7 +8,7 @@ from typing import Any
 from codegen.emit import operators
 from codegen.emit.literals import float_literal, float_rows, rows
 from codegen.emit.names import comment, unique
-from codegen.ir.graph import Graph, Node, Port
+from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.time import Transposed, Window
 from codegen.ops.base import KernelOp, Table
 from codegen.plan import outputs as plan_outputs
@@ -91,8 +91,8 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "outputs": [_port(c, p, i, names.outputs[i], True) for i, p in enumerate(c.graph.outputs)],
         "single": len(c.graph.inputs) == 1 and len(c.graph.outputs) == 1,
         "histories": [_history(c, s, names) for s in kept],
-        "headers": _include_order(headers),
-        "kernels": headers,
+        "headers": _include_order(headers | ({"rt_lut_s8"} if c.graph.carried else set())),
+        "kernels": headers | ({"rt_lut_s8"} if c.graph.carried else set()),
         "lanes": _lanes(c),
         "start": c.plan.start,
         "warm_up": c.plan.warm_up,
@@ -100,6 +100,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "count_steps": _steps(c.plan.count_steps, {lane.count for lane in c.layout.lanes}),
         "length_steps": _steps(c.plan.length_steps, {lane.length for lane in c.layout.lanes}),
         "nodes": nodes,
+        "carried": [_carried(c, item, names, tables) for item in c.graph.carried],
         "steps": _schedule(c, names, "node"),
         "ending": _schedule(c, names, "end"),
         "unequal": _unequal(c),
@@ -168,6 +169,8 @@ def _fresh(s: Storage, names: Names) -> str:
         return f"(const int8_t *)r->in_{names.inputs[s.port]}"
     if s.fresh == "output":
         return f"r->out_{names.outputs[s.port]}"
+    if s.fresh == "carried":
+        return f"r->st->{names.tensors[s.tensor]}_carried"
     return f"r->arena + {s.offset}" if s.offset else "r->arena"
 
 
@@ -229,6 +232,23 @@ def _node(
         "work": f"r->arena + {c.layout.working[node.name]}",
         "tables": {key: f"{c.name}_{ident}_{key}" for key in made.tables},
         "template": f"{made.template}_end" if accumulates and phase == "end" else made.template,
+    }
+
+
+def _carried(c: Compiled, item: Carried, names: Names, tables: dict[str, Table]) -> dict[str, Any]:
+    """A state tensor: where it is, where it comes from, and the table between their scales."""
+    ident, s = names.tensors[item.tensor], c.layout.storage[item.tensor]
+    source = c.layout.storage[item.source]
+    if item.table is not None:
+        tables[f"{ident}_rescale"] = Table("int8_t", item.table, f"state {item.name}: codes written to codes read")
+    return {
+        "id": f"{ident}_carried",
+        "bytes": s.frame_bytes,
+        "initial": item.initial,
+        "comment": comment(f"state {item.name}, {s.frame_bytes} B: what the last step left"),
+        "from": _fresh(source, names),
+        "lane": source.lane,
+        "table": None if item.table is None else f"{c.name}_{ident}_rescale",
     }
 
 

@@ -15,6 +15,7 @@ from codegen.ir.time import Upsample, Window
 from codegen.numerics.forms import RequantParams
 from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ratio
 from codegen.numerics.reference import average_ratio
+from codegen.passes.make_endless import SlidingReduceS8
 from codegen.plan.rounding import proof_of
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
@@ -268,6 +269,11 @@ def _reduce(op: ReduceS8, prefix: str) -> Emission:
     return Emission("reduce" if op.over_time else "reduce_frame", ("rt_reduce_s8", "rt_stream"), numbers, tables)
 
 
+def _sliding(op: SlidingReduceS8, prefix: str) -> Emission:
+    made = _reduce(op.reduce, prefix)
+    return replace(made, template="reduce_sliding", numbers=made.numbers | {"frames": op.reduce.frames})
+
+
 def fit_sum(op: ReduceS8) -> LinearParams:
     """Exact division of the sum ('Average'), or rescaling of the sum itself ('Sum')."""
     qx, qy = op.quants()
@@ -490,6 +496,7 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     LutChannelsS8: _lut_channels,
     AveragePoolS8: _avgpool,
     ReduceS8: _reduce,
+    SlidingReduceS8: _sliding,
     DenseOverTimeS8: _dense_time,
     ConvTransposeS8: _convt,
     UpsampleS8: _upsample,

@@ -13,7 +13,7 @@ import numpy as np
 from codegen.errors import CodegenError, Problem
 from codegen.frontend.load import Model, load
 from codegen.frontend.lower import lower
-from codegen.frontend.stream_axis import PinnedInput, pin, with_stream_axis
+from codegen.frontend.stream_axis import WHOLE, PinnedInput, pin, with_stream_axis
 from codegen.ir.graph import Graph
 from codegen.ir.view import View
 from codegen.ops import LOWER
@@ -41,7 +41,7 @@ def read(path: Path, stream: str | None = None) -> ReadModel:
     """Load and lower. Only faults of the file itself are raised; unsupported operators are listed in `problems`."""
     model = load(path)
     pinned, notes = pin(model, stream)
-    if all(p.stream_axis is None for p in pinned):
+    if stream != WHOLE and all(p.stream_axis is None for p in pinned):
         pinned = _found_axis(model, pinned)
     graph, problems = _lower(model, pinned)
     graph = replace(graph, notes=(*notes, *graph.notes))

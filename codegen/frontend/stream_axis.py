@@ -16,6 +16,9 @@ TIME_NAME = re.compile(
 )
 
 
+WHOLE = "none"
+
+
 @dataclass(frozen=True)
 class PinnedInput:
     """A graph input with all dimensions numbers. `endless`: the stream axis has no fixed length."""
@@ -43,7 +46,8 @@ class PinnedInput:
 def pin(model: Model, stream: str | None) -> tuple[list[PinnedInput], list[str]]:
     """Every input with symbols resolved (batch 1, stream axis 1 for now), and the notices about it."""
     notes: list[str] = []
-    return [_pin(value, _named_axis(value, stream), notes) for value in model.inputs], notes
+    whole = stream == WHOLE
+    return [_pin(v, None if whole else _named_axis(v, stream), whole, notes) for v in model.inputs], notes
 
 
 def with_stream_axis(inputs: Sequence[PinnedInput], index: int, axis: int) -> list[PinnedInput]:
@@ -76,13 +80,13 @@ def _named_axis(value: Value, stream: str | None) -> int | None:
     raise input_error(STAGE, f"input {printable(value.name)}", found, hint="Name an axis number or one of the symbols")
 
 
-def _pin(value: Value, named: int | None, notes: list[str]) -> PinnedInput:
+def _pin(value: Value, named: int | None, whole: bool, notes: list[str]) -> PinnedInput:
     where = f"input {printable(value.name)}"
     if value.shape is None:
         raise input_error(STAGE, where, "it has no shape", "a rank is needed", "Export with a shape for every input")
     symbols = [i for i, n in enumerate(value.shape) if isinstance(n, str)]
     axis = named
-    if axis is None:
+    if axis is None and not whole:
         axis = _dynamic_axis(value, symbols, where)
     shape: list[int] = []
     for i, size in enumerate(value.shape):

@@ -137,6 +137,20 @@ class Port:
         return self.view.tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """A state tensor: input tensor `tensor` of a step is `source` of the step before, through `table` if scales differ.
+
+    The first step reads frames of code `initial`.
+    """
+
+    name: str
+    tensor: str
+    source: str
+    initial: int
+    table: npt.NDArray[np.int8] | None = None
+
+
 @dataclass(frozen=True)
 class Graph:
     """A model as frames on a stream axis. `clip_length` is T where the model fixes it, None for an endless stream."""
@@ -149,6 +163,11 @@ class Graph:
     clip_length: int | None
     notes: tuple[str, ...] = ()
     taps: dict[str, View] = field(default_factory=dict)
+    carried: tuple[Carried, ...] = ()
+
+    def sources(self) -> tuple[str, ...]:
+        """Tensors that no node writes: inputs and carried state."""
+        return tuple(port.tensor for port in self.inputs) + tuple(c.tensor for c in self.carried)
 
     def producer(self, tensor: str) -> Node | None:
         return next((node for node in self.nodes if node.output == tensor), None)
@@ -160,7 +179,7 @@ class Graph:
         """The graph reduced to what happens on the stream axis."""
         nodes = tuple(TimeNode(n.name, n.op.rule(), tuple(dict.fromkeys(n.inputs)), n.output) for n in self.nodes)
         return TimeGraph(
-            tuple(port.tensor for port in self.inputs), nodes, tuple(dict.fromkeys(p.tensor for p in self.outputs))
+            self.sources(), nodes, tuple(dict.fromkeys([p.tensor for p in self.outputs] + [c.source for c in self.carried]))
         )
 
     def with_nodes(self, nodes: Sequence[Node], tensors: dict[str, Tensor] | None = None) -> Graph:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ops.base import Op
-from codegen.ops.conv import ConvS8
+from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
@@ -58,7 +58,7 @@ def _each(size: int) -> Labels:
     return np.arange(size, dtype=np.int64)
 
 
-def _conv(op: ConvS8, size_y: int, xs: Sequence[Interval]) -> Coupling:
+def _conv(op: Convolution, size_y: int, xs: Sequence[Interval]) -> Coupling:
     ci, co = op.channels
     can_fold = not reads_padding(op.geometry)
     return _product(op.weights, op.groups, (ci, co), op.x_zero_point, can_fold, size_y, xs[0])
@@ -157,6 +157,7 @@ def _upsample(op: UpsampleS8, size_y: int, xs: Sequence[Interval]) -> Coupling |
 
 RULES: dict[type, Callable[[Any, int, Sequence[Interval]], Coupling | None]] = {
     ConvS8: _conv,
+    ConvAccS8: _conv,
     ConvTransposeS8: _conv_transpose,
     DenseOverTimeS8: _dense_time,
     LutS8: _elementwise,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from codegen.ir.view import Piece
 from codegen.ops.base import Op
-from codegen.ops.conv import ConvS8, Requantize
+from codegen.ops.conv import ConvAccS8, Convolution, ConvS8, Requantize
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, _period
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
@@ -52,8 +52,8 @@ def _requantized(r: Requantize, keep: Mask) -> Requantize:
 
 
 def _product(
-    op: ConvS8 | ConvTransposeS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]
-) -> ConvS8 | ConvTransposeS8:
+    op: Convolution | ConvTransposeS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]
+) -> Convolution | ConvTransposeS8:
     """Weights [Co, ..., Ci / groups] of kept channels; removed constants move into the bias, whole groups go."""
     co, per = op.weights.shape[0], op.weights.shape[4]
     outs, ins = _channels(y, co), _channels(xs[0], per * op.groups)
@@ -65,8 +65,11 @@ def _product(
     else:
         groups = int(ins.sum()) // per
     weights = np.ascontiguousarray(weights[outs])
-    requantize = _requantized(op.requantize, outs)
-    return replace(op, weights=weights, bias=bias[outs], groups=groups, requantize=requantize)
+    smaller = replace(op, weights=weights, bias=bias[outs], groups=groups)
+    if isinstance(smaller, ConvAccS8):
+        return replace(smaller, scales=smaller.scales[outs])
+    assert isinstance(smaller, ConvS8 | ConvTransposeS8)
+    return replace(smaller, requantize=_requantized(smaller.requantize, outs))
 
 
 def removed_constants(x: Interval, keep: Mask, zero_point: int) -> npt.NDArray[np.int64]:
@@ -147,6 +150,7 @@ def _upsample(op: UpsampleS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[I
 
 RULES: dict[type, Callable[[Any, Mask, Sequence[Mask], Sequence[Interval]], Op | None]] = {
     ConvS8: _product,
+    ConvAccS8: _product,
     ConvTransposeS8: _product,
     DenseOverTimeS8: _dense_time,
     LutS8: _unchanged,

@@ -65,9 +65,9 @@ def full(elements: int) -> Interval:
 
 def analyse(graph: Graph) -> dict[str, Interval]:
     """The interval of every tensor of an int8 graph, for every input, every frame and every length."""
-    known = {port.tensor: full(graph.tensors[port.tensor].frame_bytes) for port in graph.inputs}
+    known = {port.tensor: full(graph.tensors[port.tensor].frame_elements) for port in graph.inputs}
     for node in graph.nodes:
-        size = graph.tensors[node.output].frame_bytes
+        size = graph.tensors[node.output].frame_elements
         rule = RULES.get(type(node.op))
         sums_all = isinstance(node.op, ReduceS8) and node.op.over_time and node.op.kind in ("Mean", "Average", "Sum")
         if rule is None or (sums_all and graph.clip_length is None):

@@ -86,11 +86,11 @@ def kept_elements(graph: Graph, intervals: dict[str, Interval], stuck: set[str])
     `stuck` are nodes that cannot be rewritten. Every tensor keeps an element, so that it stays a stream.
     """
     whole = {port.tensor for port in (*graph.inputs, *graph.outputs)}
-    keep = {name: np.full(t.frame_bytes, name in whole, np.bool_) for name, t in graph.tensors.items()}
+    keep = {name: np.full(t.frame_elements, name in whole, np.bool_) for name, t in graph.tensors.items()}
     couplings: list[tuple[Node, Coupling]] = []
     for node in reversed(graph.nodes):
         xs = [intervals[x] for x in node.inputs]
-        size = graph.tensors[node.output].frame_bytes
+        size = graph.tensors[node.output].frame_elements
         couplings.append((node, fixed(size, xs) if node.name in stuck else coupling(node.op, size, xs)))
     for node, c in couplings:
         if c.fixed:

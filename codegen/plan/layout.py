@@ -21,7 +21,8 @@ ALIGNMENT = 4
 class Storage:
     """Of one tensor: history rows `keep` in state, at most `new` rows a tick, and where the new rows are.
 
-    `fresh` is 'arena' (byte `offset` of the scratch), 'input' or 'output' (the caller's buffer of port `port`).
+    `fresh` is 'arena' (byte `offset` of the scratch), 'input' or 'output' (the caller's buffer of port `port`), or
+    'carried' (in state: what the last step left).
     """
 
     tensor: str
@@ -84,7 +85,8 @@ class Layout:
         """int32 clock, one uint16 head per history, accumulators, histories."""
         kept = [s for s in self.storage.values() if s.keep]
         held = sum(a.bytes for a in self.accumulators)
-        return 4 + held + 2 * len(kept) + sum(s.history_bytes for s in kept)
+        carried = sum(s.frame_bytes for s in self.storage.values() if s.fresh == "carried")
+        return 4 + held + 2 * len(kept) + sum(s.history_bytes for s in kept) + carried
 
     @property
     def state_bytes(self) -> int:
@@ -105,9 +107,10 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
     first, last = _lifetimes(graph, order, ended)
     direct_in = {p.tensor: i for i, p in enumerate(graph.inputs) if _direct_input(graph, p.tensor)}
     direct_out = {p.tensor: i for i, p in enumerate(graph.outputs) if _direct_output(graph, p.tensor, plan)}
+    carried = {c.tensor for c in graph.carried}
     buffers = []
     for name, tensor in graph.tensors.items():
-        if name not in direct_in and name not in direct_out:
+        if name not in direct_in and name not in direct_out and name not in carried:
             buffers.append(Buffer(f"rows {name}", plan.new[name] * tensor.frame_bytes, first[name], last[name]))
     accumulators = []
     for step, (kind, i) in enumerate(order, 1):
@@ -123,6 +126,7 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
     storage = {}
     for name, tensor in graph.tensors.items():
         fresh = "input" if name in direct_in else "output" if name in direct_out else "arena"
+        fresh = "carried" if name in carried else fresh
         port = direct_in.get(name, direct_out.get(name, 0))
         offset = placed.offsets.get(f"rows {name}", 0)
         lane = lanes.index(_lane(name, plan))
@@ -168,7 +172,7 @@ def _lifetimes(graph: Graph, order: list[tuple[str, int]], ended: set[str]) -> t
 
     What runs at the end reads the streams' histories, not the new rows of some tick.
     """
-    first = {port.tensor: 0 for port in graph.inputs}
+    first = dict.fromkeys(graph.sources(), 0)
     last = dict(first)
     accumulating = {i for kind, i in order if kind == "node"} & {i for kind, i in order if kind == "end"}
     for step, (kind, i) in enumerate(order, 1):
@@ -180,6 +184,8 @@ def _lifetimes(graph: Graph, order: list[tuple[str, int]], ended: set[str]) -> t
             for name in node.inputs:
                 if kind == "node" or name in ended:
                     last[name] = max(last[name], step)
+    for c in graph.carried:
+        last[c.source] = len(order) + 1
     return first, last
 
 
@@ -195,4 +201,5 @@ def _direct_output(graph: Graph, tensor: str, plan: StreamPlan) -> bool:
     if len(ports) != 1 or tensor in {p.tensor for p in graph.inputs}:
         return False
     unsigned = bool(ports[0].qparams and ports[0].qparams.unsigned)
-    return not unsigned and not graph.readers(tensor) and plan.keep[tensor] == 0
+    state = tensor in {c.source for c in graph.carried}
+    return not unsigned and not state and not graph.readers(tensor) and plan.keep[tensor] == 0

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Decoding, Graph, Port, QParams
-from codegen.ir.view import View
+from codegen.ir.view import Piece, View
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp
 
@@ -18,36 +18,55 @@ Array = npt.NDArray[Any]
 
 
 def to_frames(x: Array, view: View) -> Codes:
-    """ONNX array -> frames [T, elements] as they lie in memory. The inverse of `from_frames`."""
-    pieces = [(p, i) for i, axis in enumerate(view.axes) for p in axis]
-    x = x.reshape([p.size if not p.is_time else x.shape[i] for p, i in _actual(x, view, pieces)])
-    order = sorted(range(len(pieces)), key=lambda k: (not pieces[k][0].is_time, -(pieces[k][0].stride or 0)))
-    timed = any(p.is_time for p, _ in pieces)
-    frames = x.transpose(order)
-    count, sizes = (frames.shape[0], frames.shape[1:]) if timed else (1, frames.shape)
+    """ONNX array -> frames [T, elements] as they lie in memory. The inverse of `from_frames`.
+
+    Where no ONNX axis is the stream, axis 0 counts frames if the model has 1 there (several steps or windows in one
+    array), else the array is one frame.
+    """
+    pieces, sizes = [], []
+    steps = _counts_steps(view)
+    if x.ndim != len(view.axes):
+        raise ValueError(f"an array of {x.ndim} axes; the model has {len(view.axes)}")
+    for i, axis in enumerate(view.axes):
+        inner = prod(p.size for p in axis if not p.is_time)
+        timed = any(p.is_time for p in axis)
+        if not timed and x.shape[i] != inner and not (steps and i == 0):
+            raise ValueError(f"axis {i} has {x.shape[i]} elements; the model has {inner}")
+        for p in axis:
+            pieces.append(p)
+            sizes.append(x.shape[i] // max(inner, 1) if p.is_time else p.size)
+    order = _memory_order(pieces)
+    if any(p.is_time for p in pieces):
+        frames = x.reshape(sizes).transpose(order)
+        return np.ascontiguousarray(frames.reshape(frames.shape[0], prod(frames.shape[1:])))
+    count = x.shape[0] if steps else 1
+    frames = x.reshape([count, *sizes]).transpose([0, *(k + 1 for k in order)])
     return np.ascontiguousarray(frames.reshape(count, prod(sizes)))
 
 
-def _actual(x: Array, view: View, pieces: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    for i, axis in enumerate(view.axes):
-        if not any(p.is_time for p in axis) and x.shape[i] != prod(p.size for p in axis):
-            raise ValueError(f"axis {i} has {x.shape[i]} elements; the model has {prod(p.size for p in axis)}")
-    return pieces
+def _counts_steps(view: View) -> bool:
+    return view.time_axis is None and len(view.axes) > 0 and view.shape[0] == 1
+
+
+def _memory_order(pieces: list[Piece]) -> list[int]:
+    """Places of the pieces from the outermost in memory to the innermost, the stream first."""
+    return sorted(range(len(pieces)), key=lambda k: (not pieces[k].is_time, -(pieces[k].stride or 0)))
 
 
 def from_frames(frames: Array, view: View) -> Array:
     """Frames [T, elements] -> ONNX array."""
     count = frames.shape[0]
     pieces = [p for axis in view.axes for p in axis]
-    order = sorted(range(len(pieces)), key=lambda k: (not pieces[k].is_time, -(pieces[k].stride or 0)))
+    order = _memory_order(pieces)
     sizes = [count if pieces[k].is_time else pieces[k].size for k in order]
-    if not any(p.is_time for p in pieces):
-        if count == 0:
-            return np.zeros([0, *view.shape[1:]] if view.shape else [0], frames.dtype)
-        frames = frames[:1]
-    x = frames.reshape(sizes).transpose(np.argsort(order))
     shape = [prod(count if p.is_time else p.size for p in axis) for axis in view.axes]
-    return x.reshape(shape)
+    if any(p.is_time for p in pieces):
+        return frames.reshape(sizes).transpose(np.argsort(order)).reshape(shape)
+    inverse = np.argsort(order) if order else np.zeros(0, np.int64)
+    x = frames.reshape([count, *sizes]).transpose([0, *(int(k) + 1 for k in inverse)])
+    if _counts_steps(view):
+        return x.reshape([count, *shape[1:]])
+    return x.reshape(shape) if count == 1 else x.reshape([count, *shape])
 
 
 def quantize_input(x: Array, port: Port) -> Codes:
@@ -84,6 +103,25 @@ def _decoded(frames: Array, decoding: Decoding) -> Array:
 
 def run_codes(graph: Graph, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
     """Codes of every tensor, int8 [frames, *frame_shape], from the codes of the input tensors."""
+    if not graph.carried:
+        return _evaluate(graph, inputs)
+    steps = len(next(iter(inputs.values())))
+    state = {
+        c.tensor: np.full((1, graph.tensors[c.tensor].frame_elements), c.initial, np.int8) for c in graph.carried
+    }
+    results: list[dict[str, Codes]] = []
+    for j in range(steps):
+        values = _evaluate(graph, {name: x[j : j + 1] for name, x in inputs.items()} | state)
+        results.append(values)
+        for c in graph.carried:
+            codes = values[c.source].reshape(1, -1)
+            state[c.tensor] = codes if c.table is None else c.table[codes.astype(np.int64) + 128]
+    if not results:
+        return _evaluate(graph, {**inputs, **{name: x[:0] for name, x in state.items()}})
+    return {name: np.concatenate([values[name] for values in results]) for name in results[0]}
+
+
+def _evaluate(graph: Graph, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
     values: dict[str, Codes] = {}
     for name, frames in inputs.items():
         values[name] = frames.reshape(frames.shape[0], *graph.tensors[name].frame_shape)

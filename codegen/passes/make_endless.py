@@ -1,0 +1,93 @@
+"""A model trained on a window of fixed length becomes an endless stream: the window slides with it (`--endless`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from codegen.errors import Problem
+from codegen.ir.graph import Graph, Node
+from codegen.ir.time import Window
+from codegen.ops.base import Codes, KernelOp
+from codegen.ops.conv import ConvS8
+from codegen.ops.geometry import Geometry
+from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
+from codegen.ops.shape import Copy
+from codegen.ops.transposed import LastS8
+
+STAGE = "endless"
+
+
+@dataclass(frozen=True, eq=False)
+class SlidingReduceS8(KernelOp):
+    """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8."""
+
+    reduce: ReduceS8
+
+    def rule(self) -> Window:
+        return Window(taps=self.reduce.frames)
+
+    def scratch_bytes(self) -> int:
+        outer, _, inner = self.reduce.block
+        return outer * inner * (1 if self.reduce.kind in ("Max", "Min") else 4)
+
+    def reference(self, xs: tuple[Codes, ...] | list[Codes]) -> Codes:
+        x, frames = xs[0], self.reduce.frames
+        count = max(0, x.shape[0] - frames + 1)
+        parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
+        outer, _, inner = self.reduce.block
+        return np.concatenate(parts) if parts else np.zeros((0, outer, inner), np.int8)
+
+    def describe(self) -> str:
+        return f"{self.reduce.kind.lower()} of the last {self.reduce.frames} frames"
+
+
+def make_endless(graph: Graph) -> tuple[Graph, list[Problem]]:
+    """The sliding form of a clip graph, and what has none. A graph that is endless already stays as it is."""
+    if graph.clip_length is None:
+        return graph, []
+    if not any(port.view.time_axis is not None for port in graph.inputs):
+        return graph, [Problem(graph.name, "--endless, but the model has no stream axis", hint="Leave the option out")]
+    nodes, problems = [], []
+    for node in graph.nodes:
+        op = _sliding(node, graph)
+        if op is None:
+            problems.append(Problem(node.where, "it has no sliding form", hint="Leave --endless out"))
+        else:
+            nodes.append(replace(node, op=op))
+    notes = (*graph.notes, _notice(graph))
+    return replace(graph, nodes=tuple(nodes), clip_length=None, notes=notes), problems
+
+
+def _sliding(node: Node, graph: Graph) -> KernelOp | None:
+    op = node.op
+    assert isinstance(op, KernelOp)
+    if isinstance(op, ReduceS8) and op.over_time:
+        return SlidingReduceS8(op)
+    if isinstance(op, DenseOverTimeS8):
+        frames, outputs, size = op.weights.shape
+        geometry = Geometry(Window(taps=frames), Window(), Window(), (1, 1), (1, 1))
+        weights = op.weights.transpose(1, 0, 2).reshape(outputs, frames, 1, 1, size)
+        return ConvS8(geometry, np.ascontiguousarray(weights), op.bias, 1, op.x_zero_point, op.requantize)
+    if isinstance(op, LastS8):
+        size = graph.tensors[node.output].frame_elements
+        from codegen.ir.view import Piece
+
+        return Copy((Piece(size, 1),))
+    return op
+
+
+def is_exact(graph: Graph) -> bool:
+    """Whether sliding equals re-running windows: nothing pads along the stream."""
+    rules = [node.op.rule() for node in graph.nodes]
+    return all(not isinstance(r, Window) or (r.left <= 0 and r.right <= 0) for r in rules)
+
+
+def _notice(graph: Graph) -> str:
+    if is_exact(graph):
+        return f"endless: every frame gives what the model gives for the last {graph.clip_length} frames, exactly"
+    return (
+        f"endless: layers pad inside the window of {graph.clip_length} frames, so sliding is not the same function as "
+        "re-running windows; `verify` measures how far apart they are"
+    )
