@@ -1,5 +1,7 @@
 #include "rt_add_s8.h"
 
+#include "rt_trace.h"
+
 #define RT_ADD_LOW_BITS 22
 
 /* Two operands, one rounding, ties to even: int32 only. */
@@ -12,11 +14,22 @@ static void rt_add_narrow(const int8_t *a, const int8_t *b, int32_t n, const rt_
         int32_t sum = a[i] * ma + constant + b[i] * mb;
         if (((sum >> shift) ^ flip) & 1)
             sum -= parity;
+        RT_TRACE_PLACE(&y[i]);
+        RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(sum >> shift));
         y[i] = rt_limit_s8(sum >> shift, lo, hi);
     }
 }
 
-/* The code of one pair by the wide form, before exceptions and bounds. */
+/* The code of one pair by the narrow form, before exceptions and bounds. */
+static int32_t rt_add_one(int32_t a, int32_t b, const rt_add_t *p)
+{
+    int32_t sum = a * p->a_high + p->constant_high + b * p->b_high;
+    if (((sum >> p->shift) ^ p->flip) & 1)
+        sum -= p->parity;
+    return sum >> p->shift;
+}
+
+/* The same by the wide form. */
 static int32_t rt_add_wide(int32_t a, int32_t b, const rt_add_t *p)
 {
     int32_t high = a * p->a_high + p->constant_high + b * p->b_high;
@@ -50,14 +63,11 @@ void rt_add_s8(const int8_t *a, const int8_t *b, int32_t n, const rt_add_t *p, i
         return;
     }
     for (int32_t i = 0; i < n; ++i) {
-        int32_t first = a[i], second = b[i], code;
-        if (p->wide) {
-            code = rt_add_wide(first, second, p);
-        } else {
-            int8_t narrow;
-            rt_add_narrow(a + i, b + i, 1, p, &narrow);
-            code = narrow;
-        }
-        y[i] = rt_limit_s8(rt_add_listed(first, second, code, p), p->lo, p->hi);
+        int32_t first = a[i], second = b[i];
+        int32_t code = p->wide ? rt_add_wide(first, second, p) : rt_add_one(first, second, p);
+        code = rt_add_listed(first, second, code, p);
+        RT_TRACE_PLACE(&y[i]);
+        RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
+        y[i] = rt_limit_s8(code, p->lo, p->hi);
     }
 }

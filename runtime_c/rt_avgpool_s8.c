@@ -48,8 +48,10 @@ void rt_avgpool_s8(const int8_t *const *rows, int32_t row_count, const rt_avgpoo
             const rt_divisor_t *divisor = p->divisors;
             while (divisor->count != count && divisor < p->divisors + p->divisor_count - 1)
                 ++divisor;
-            for (int32_t c = 0; c < p->channels; ++c)
+            for (int32_t c = 0; c < p->channels; ++c) {
+                RT_TRACE_PLACE(y);
                 *y++ = rt_linear_s8(rt_window_sum(rows, p, at_d, at_x, c), &divisor->divide);
+            }
         }
     }
 }

@@ -52,6 +52,7 @@ void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, RT_OUT *y)
                                               x * c->width.stride - c->width.before, group * n);
                 /* Modulo 2^32: the folded bias may leave int32, their sum does not. */
                 const int32_t acc = (int32_t)((uint32_t)c->bias[o] + (uint32_t)sum);
+                RT_TRACE_PLACE(out);
                 *out++ = RT_STORE(acc, o);
                 if (--left == 0) {
                     left = c->group_out;

@@ -31,6 +31,7 @@ void rt_einsum_s8(const void *a, const void *b, const rt_einsum_step_t *p, const
     int32_t passes[RT_MATMUL_LOOPS] = {0};
     rt_matmul_at_t at = {0, 0, 0};
     for (int32_t i = 0; i < p->outputs; ++i) {
+        RT_TRACE_PLACE(&y[i]);
         y[i] = rt_requantize_s8(rt_einsum_sum(a, b, p, at), requantize, 0);
         (void)rt_matmul_next(p->out, p->out_loops, passes, &at);
     }

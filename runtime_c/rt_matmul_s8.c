@@ -32,6 +32,7 @@ void rt_matmul_s8(const int8_t *a, const int8_t *b, const rt_matmul_t *p, int8_t
     int32_t passes[RT_MATMUL_LOOPS] = {0};
     rt_matmul_at_t at = {0, 0, 0};
     for (int32_t i = 0; i < p->outputs; ++i) {
+        RT_TRACE_PLACE(&y[i]);
         y[i] = rt_requantize_s8(rt_matmul_sum(a + at.a, b + at.b, p), &p->requantize, at.channel);
         (void)rt_matmul_next(p->out, p->out_loops, passes, &at);
     }

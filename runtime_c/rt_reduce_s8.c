@@ -27,14 +27,18 @@ void rt_best_codes_s8(const uint8_t *best, int32_t n, int32_t flip, int8_t *y)
 
 void rt_mean_codes_s8(const int32_t *acc, int32_t n, int32_t offset, const rt_requant_t *q, int8_t *y)
 {
-    for (int32_t i = 0; i < n; ++i)
+    for (int32_t i = 0; i < n; ++i) {
+        RT_TRACE_PLACE(&y[i]);
         y[i] = rt_requantize_s8(acc[i] - offset, q, 0);
+    }
 }
 
 void rt_average_codes_s8(const int32_t *acc, int32_t n, int32_t offset, const rt_linear_t *p, int8_t *y)
 {
-    for (int32_t i = 0; i < n; ++i)
+    for (int32_t i = 0; i < n; ++i) {
+        RT_TRACE_PLACE(&y[i]);
         y[i] = rt_linear_s8(acc[i] - offset, p);
+    }
 }
 
 void rt_dense_accumulate_s8(const int8_t *x, const int8_t *weights, int32_t outputs, int32_t n, int32_t *acc)
@@ -59,6 +63,8 @@ void rt_dense_accumulate_s8_w16(const int8_t *x, const int16_t *weights, int32_t
 
 void rt_dense_codes_s8(const int32_t *acc, const int32_t *bias, int32_t outputs, const rt_requant_t *q, int8_t *y)
 {
-    for (int32_t o = 0; o < outputs; ++o)
+    for (int32_t o = 0; o < outputs; ++o) {
+        RT_TRACE_PLACE(&y[o]);
         y[o] = rt_requantize_s8((int32_t)((uint32_t)bias[o] + (uint32_t)acc[o]), q, o); /* folded: modulo 2^32 */
+    }
 }

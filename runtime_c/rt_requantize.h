@@ -9,6 +9,7 @@
 
 #include "rt.h"
 #include "rt_target.h"
+#include "rt_trace.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -78,6 +79,8 @@ static inline int8_t rt_requantize_s8(int32_t acc, const rt_requant_t *q, int32_
                          q->zero_point);
     else
         code = rt_requantize_slow(acc, q->scale_bits[c], r);
+    RT_TRACE_VALUE(RT_ACCUMULATOR, acc);
+    RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
     return rt_limit_s8(code, q->lo, q->hi);
 }
 
@@ -103,6 +106,8 @@ static inline int8_t rt_linear_s8(int32_t x, const rt_linear_t *p)
     for (int32_t i = 0; i < p->exception_count; ++i)
         if (p->exceptions[i].input == x)
             code = p->exceptions[i].code;
+    RT_TRACE_VALUE(RT_ACCUMULATOR, x);
+    RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
     return rt_limit_s8(code, p->lo, p->hi);
 }
 
