@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.time import Join, Rule
+from codegen.numerics import reference as numeric
 
 Codes = npt.NDArray[np.int8]
+Stages = dict[str, npt.NDArray[Any]]
+
+STAGES = ("accumulator", "requantized", "activated", "pooled")
+"""What a trace observes, in the order of computation: RT_ACCUMULATOR ... RT_POOLED of runtime_c/rt_trace.h."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +42,17 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class KernelOp(Op):
-    """An operator on int8 codes that has a C kernel."""
+    """An operator on int8 codes that has a C kernel. `final` is the stage that it writes to its output tensor."""
+
+    final: ClassVar[str] = "activated"
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         """Whole-clip numpy result; `xs` and the result are int8 [frames, *frame_shape]."""
         raise NotImplementedError(type(self).__name__)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        """The whole-clip result at every stage that the kernel has, fused or not; the last one is `reference(xs)`."""
+        return {self.final: self.reference(xs)}
 
     def accumulator(self) -> tuple[str, int] | None:
         """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
@@ -53,6 +65,14 @@ class KernelOp(Op):
     def scratch_bytes(self) -> int:
         """Bytes of int32 working memory while one frame is computed."""
         return 0
+
+
+def rounding_stages(
+    acc: npt.NDArray[np.int64], scale: npt.NDArray[np.float32] | np.float32, zero_point: int, lo: int, hi: int
+) -> Stages:
+    """Accumulators [..., C], their codes by `numerics.reference.requantize`, and those inside the bounds lo..hi."""
+    codes = numeric.requantize(acc, scale, zero_point)
+    return {"accumulator": acc, "requantized": codes, "activated": np.clip(codes, lo, hi)}
 
 
 @dataclass(frozen=True, eq=False)

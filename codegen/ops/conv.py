@@ -17,7 +17,7 @@ from codegen.ir.graph import Const
 from codegen.ir.time import Reduce, Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp, Op, Rounding
+from codegen.ops.base import Codes, KernelOp, Op, Rounding, Stages, rounding_stages
 from codegen.ops.geometry import Geometry, parse_windows, window_length
 
 STAGE = "import"
@@ -81,6 +81,9 @@ class Requantize:
     def over(self, interval: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Rounding:
         """The rounding of accumulators in an interval per channel."""
         return Rounding(self.scale, *interval, self.zero_point, self.lo, self.hi)
+
+    def stages(self, acc: npt.NDArray[np.int64]) -> Stages:
+        return rounding_stages(acc, self.scale, self.zero_point, self.lo, self.hi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +152,16 @@ class ConvS8(Convolution):
         r = self.requantize
         return numeric.requantize(self.accumulate(xs[0]), r.scale, r.zero_point, r.lo, r.hi)
 
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return self.requantize.stages(self.accumulate(xs[0]))
+
 
 @dataclass(frozen=True, eq=False)
 class ConvAccS8(Convolution):
     """A convolution whose int32 accumulators are the result; real = float32(acc) * `scales` [Co]."""
 
     scales: npt.NDArray[np.float32]
+    final = "accumulator"
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         accumulators: Any = self.accumulate(xs[0]).astype(np.int32)

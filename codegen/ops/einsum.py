@@ -22,7 +22,7 @@ from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError, check_scale
 from codegen.ops import matmul, pool
-from codegen.ops.base import Codes, KernelOp, Op, Rounding
+from codegen.ops.base import Codes, KernelOp, Op, Rounding, Stages, rounding_stages
 from codegen.ops.conv import Conv, dense
 from codegen.ops.geometry import Geometry
 from codegen.ir.time import Window
@@ -550,6 +550,9 @@ class EinsumS8(KernelOp):
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         return numeric.requantize(self.accumulate(xs), self.scale, self.y_zero_point, *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return rounding_stages(self.accumulate(xs), self.scale, self.y_zero_point, *self.bounds)
 
     def rounding(self) -> Rounding:
         low, high = (np.asarray([end], np.int64) for end in self.interval)

@@ -13,7 +13,7 @@ from codegen.numerics import reference as numeric
 from codegen.numerics.linear import MulParams, fit_mul
 from codegen.numerics.pairs import AddParams, fit_add
 from codegen.numerics.softmax import LogSoftmaxParams, SoftmaxParams, fit_log_softmax, fit_softmax
-from codegen.ops.base import Codes, KernelOp
+from codegen.ops.base import Codes, KernelOp, Stages
 from codegen.ops.elementwise import Unary
 from codegen.ops.unary import function_of, is_clamp, with_constant
 
@@ -131,9 +131,19 @@ class PairS8(KernelOp):
     bounds: tuple[int, int]
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
+        return self._rounded(xs, *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        codes = self._rounded(xs, -128, 127)
+        made: Stages = {"requantized": codes, self.final: np.clip(codes, *self.bounds)}
+        if self.kind != "Mul":
+            return made
+        a, b = (x.astype(np.int64) - q.zero_point for x, q in zip(xs, self.operands, strict=True))
+        return {"accumulator": a * b.reshape(a.shape)} | made
+
+    def _rounded(self, xs: Sequence[Codes], lo: int, hi: int) -> Codes:
         a, b = xs[0].astype(np.int64), xs[1].reshape(xs[0].shape).astype(np.int64)
         qa, qb, qy = ((q.scale, q.zero_point) for q in (*self.operands, self.result))
-        lo, hi = self.bounds
         if self.kind == "Mul":
             return numeric.mul(a, b, qa, qb, qy, lo=lo, hi=hi)
         return numeric.add(a, b, qa, qb, qy, lo=lo, hi=hi, sign_b=-1 if self.kind == "Sub" else 1)

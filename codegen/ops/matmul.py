@@ -22,7 +22,7 @@ from codegen.ir.graph import Const, QParams
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError
-from codegen.ops.base import Codes, KernelOp, Op, Rounding
+from codegen.ops.base import Codes, KernelOp, Op, Rounding, Stages, rounding_stages
 from codegen.ops.weights import quantized_constant
 
 STAGE = "import"
@@ -102,8 +102,14 @@ class MatMulS8(KernelOp):
         return steps([Loop(loop.size, step, 0) for loop, step in zip(self.out, self.channel, strict=True)], "a")
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        scale = self.scale[self.channels()] if self.scale.size > 1 else self.scale
-        return numeric.requantize(self.accumulate(xs), scale, self.y_zero_point, *self.bounds)
+        return numeric.requantize(self.accumulate(xs), self._scale(), self.y_zero_point, *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return rounding_stages(self.accumulate(xs), self._scale(), self.y_zero_point, *self.bounds)
+
+    def _scale(self) -> npt.NDArray[np.float32]:
+        """The scale of each output."""
+        return self.scale[self.channels()] if self.scale.size > 1 else self.scale
 
     def interval(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Per channel the least and greatest accumulator that any codes can give."""

@@ -39,6 +39,7 @@ class MaxPoolS8(KernelOp):
 
     geometry: Geometry
     channels: int
+    final = "pooled"
 
     def rule(self) -> Rule:
         return self.geometry.time

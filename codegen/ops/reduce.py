@@ -13,7 +13,7 @@ import numpy.typing as npt
 from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp, Rounding
+from codegen.ops.base import Codes, KernelOp, Rounding, Stages, rounding_stages
 from codegen.ops.conv import Requantize, accumulator_bounds
 from codegen.ops.geometry import Geometry, window_length
 
@@ -34,6 +34,7 @@ class ReduceS8(KernelOp):
     x: QParams
     y: QParams
     bounds: tuple[int, int] = (-128, 127)
+    final = "pooled"
 
     def rule(self) -> Rule:
         return Reduce() if self.over_time else Join()
@@ -74,9 +75,23 @@ class ReduceS8(KernelOp):
         if self.kind in ("Max", "Min"):
             best: Codes = (x.max if self.kind == "Max" else x.min)(axis=axes)
             return best.reshape(1 if self.over_time else x.shape[0], outer, inner)
-        total = x.astype(np.int64).sum(axis=axes) - self.count * self.x.zero_point
-        total = total.reshape(1 if self.over_time else x.shape[0], outer, inner)
-        lo, hi = self.bounds
+        return self._rounded(self._sums(xs), *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        if self.kind in ("Max", "Min"):
+            return super().stages(xs)
+        total = self._sums(xs)
+        codes = self._rounded(total, -128, 127)
+        return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
+
+    def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
+        """Sums of code - zero point [frames, outer, inner]."""
+        outer, n, inner = self.block
+        x = xs[0].reshape(xs[0].shape[0], outer, n, inner).astype(np.int64)
+        total = x.sum(axis=(0, 2) if self.over_time else (2,)) - self.count * self.x.zero_point
+        return np.asarray(total.reshape(1 if self.over_time else x.shape[0], outer, inner))
+
+    def _rounded(self, total: npt.NDArray[np.int64], lo: int, hi: int) -> Codes:
         if self.kind == "Mean":
             return numeric.requantize(total, self.scale(), self.y.zero_point, lo, hi)
         return numeric.average(total, 1 if self.kind == "Sum" else self.count, *self.quants(), lo=lo, hi=hi)
@@ -101,6 +116,7 @@ class AveragePoolS8(KernelOp):
     x: QParams
     y: QParams
     bounds: tuple[int, int] = (-128, 127)
+    final = "pooled"
 
     def rule(self) -> Rule:
         return self.geometry.time
@@ -123,11 +139,21 @@ class AveragePoolS8(KernelOp):
         return result
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
+        return self._rounded(self._sums(xs), xs[0].shape[0], *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        total = self._sums(xs)
+        codes = self._rounded(total, xs[0].shape[0], -128, 127)
+        return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
+
+    def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
+        """Sums of code - zero point over the cells of each window that exist."""
         g = self.geometry
         x = xs[0].reshape(xs[0].shape[0], *g.size_in, self.channels).astype(np.int64) - self.x.zero_point
-        total = g.patches(x, 0, window_length(x.shape[0], g.time)).sum(axis=(3, 4, 5))
-        divisors = self.divisors(x.shape[0])
-        lo, hi = self.bounds
+        return np.asarray(g.patches(x, 0, window_length(x.shape[0], g.time)).sum(axis=(3, 4, 5)))
+
+    def _rounded(self, total: npt.NDArray[np.int64], length: int, lo: int, hi: int) -> Codes:
+        divisors = self.divisors(length)
         y = np.zeros(total.shape, np.int8)
         qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
         for count in np.unique(divisors):
@@ -185,13 +211,19 @@ class DenseOverTimeS8(KernelOp):
         w = self.weights.transpose(1, 0, 2).reshape(self.weights.shape[1], -1)
         return accumulator_bounds(w, self.bias, self.x_zero_point)
 
-    def reference(self, xs: Sequence[Codes]) -> Codes:
+    def accumulate(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
+        """Accumulators [1, N], or none of a sequence of another length."""
         x = xs[0].reshape(xs[0].shape[0], prod(xs[0].shape[1:])).astype(np.int64) - self.x_zero_point
         if x.shape[0] != self.weights.shape[0]:
-            return np.zeros((0, self.weights.shape[1]), np.int8)
-        acc = np.einsum("tf,tnf->n", x, self.weights.astype(np.int64))[None] + self.bias
+            return np.zeros((0, self.weights.shape[1]), np.int64)
+        return np.asarray(np.einsum("tf,tnf->n", x, self.weights.astype(np.int64))[None] + self.bias)
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
         r = self.requantize
-        return numeric.requantize(acc, r.scale, r.zero_point, r.lo, r.hi)
+        return numeric.requantize(self.accumulate(xs), r.scale, r.zero_point, r.lo, r.hi)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return self.requantize.stages(self.accumulate(xs))
 
     def describe(self) -> str:
         return f"{self.weights.shape[0]} frames of {self.weights.shape[2]}"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from codegen.ir.time import Join, Rule, Transposed, Window
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp, Rounding
+from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import Requantize, accumulator_bounds
 
 
@@ -93,6 +93,13 @@ class ConvTransposeS8(KernelOp):
         return self.requantize.over(self.bounds())
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
+        r = self.requantize
+        return numeric.requantize(self.accumulate(xs), r.scale, r.zero_point, r.lo, r.hi)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return self.requantize.stages(self.accumulate(xs))
+
+    def accumulate(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """Scatter each input through the kernel into the uncropped output, then crop: the definition itself."""
         co, _, _, _, per = self.weights.shape
         g = self.groups
@@ -114,9 +121,8 @@ class ConvTransposeS8(KernelOp):
         ends = [n - a.left - a.right for n, a in zip(full, axes, strict=True)]
         crop = tuple(slice(a.left, a.left + max(n, 0)) for a, n in zip(axes, ends, strict=True))
         acc = _grown(acc[crop], [max(n, 0) if length else 0 for n in ends])
-        out = acc.reshape(*acc.shape[:3], co) + self.bias
-        r = self.requantize
-        return numeric.requantize(out, r.scale, r.zero_point, r.lo, r.hi)
+        out: npt.NDArray[np.int64] = acc.reshape(*acc.shape[:3], co) + self.bias
+        return out
 
 
 def _grown(acc: npt.NDArray[np.int64], sizes: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from codegen.errors import Problem
 from codegen.ir.graph import Graph, Node
 from codegen.ir.time import Window
-from codegen.ops.base import Codes, KernelOp
+from codegen.ops.base import Codes, KernelOp, Stages
 from codegen.ops.conv import ConvS8
 from codegen.ops.geometry import Geometry
 from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
@@ -24,6 +25,7 @@ class SlidingReduceS8(KernelOp):
     """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8."""
 
     reduce: ReduceS8
+    final = ReduceS8.final
 
     def rule(self) -> Window:
         return Window(taps=self.reduce.frames)
@@ -38,6 +40,11 @@ class SlidingReduceS8(KernelOp):
         parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
         outer, _, inner = self.reduce.block
         return np.concatenate(parts) if parts else np.zeros((0, outer, inner), np.int8)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        frames = self.reduce.frames
+        parts = [self.reduce.stages([xs[0][j : j + frames]]) for j in range(xs[0].shape[0] - frames + 1)]
+        return {stage: np.concatenate([part[stage] for part in parts]) for stage in parts[0]} if parts else {}
 
     def describe(self) -> str:
         return f"{self.reduce.kind.lower()} of the last {self.reduce.frames} frames"
