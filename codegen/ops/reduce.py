@@ -211,6 +211,9 @@ class DenseOverTimeS8(KernelOp):
         w = self.weights.transpose(1, 0, 2).reshape(self.weights.shape[1], -1)
         return accumulator_bounds(w, self.bias, self.x_zero_point)
 
+    def rounding(self) -> Rounding:
+        return self.requantize.over(self.bounds())
+
     def accumulate(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """Accumulators [1, N], or none of a sequence of another length."""
         x = xs[0].reshape(xs[0].shape[0], prod(xs[0].shape[1:])).astype(np.int64) - self.x_zero_point

@@ -65,7 +65,8 @@ def full(elements: int) -> Interval:
 
 def analyse(graph: Graph) -> dict[str, Interval]:
     """The interval of every tensor of an int8 graph, for every input, every frame and every length."""
-    known = {port.tensor: full(graph.tensors[port.tensor].frame_elements) for port in graph.inputs}
+    made_here = {node.output for node in graph.nodes}
+    known = {name: full(t.frame_elements) for name, t in graph.tensors.items() if name not in made_here}
     for node in graph.nodes:
         size = graph.tensors[node.output].frame_elements
         rule = RULES.get(type(node.op))

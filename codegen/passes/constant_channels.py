@@ -85,7 +85,7 @@ def kept_elements(graph: Graph, intervals: dict[str, Interval], stuck: set[str])
 
     `stuck` are nodes that cannot be rewritten. Every tensor keeps an element, so that it stays a stream.
     """
-    whole = {port.tensor for port in (*graph.inputs, *graph.outputs)}
+    whole = {port.tensor for port in (*graph.inputs, *graph.outputs)} | carried_tensors(graph)
     keep = {name: np.full(t.frame_elements, name in whole, np.bool_) for name, t in graph.tensors.items()}
     couplings: list[tuple[Node, Coupling]] = []
     for node in reversed(graph.nodes):
@@ -106,6 +106,11 @@ def kept_elements(graph: Graph, intervals: dict[str, Interval], stuck: set[str])
                 return keep
             for mask in empty:
                 mask[0] = True
+
+
+def carried_tensors(graph: Graph) -> set[str]:
+    """Both ends of explicit state: what one step writes the next one reads."""
+    return {name for c in graph.carried for name in (c.source, c.tensor)}
 
 
 def _spread(node: Node, c: Coupling, keep: dict[str, Mask]) -> bool:
