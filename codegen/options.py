@@ -11,7 +11,8 @@ class Options:
 
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed length
-    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. rate: input frames per second, for latencies in ms.
+    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. rate: input frames per second, for latencies in ms. trace: observe every
+    value of every stage.
     """
 
     name: str | None = None
@@ -20,3 +21,4 @@ class Options:
     endless: bool = False
     state: tuple[str, ...] = ()
     rate: float | None = None
+    trace: bool = False

@@ -360,7 +360,7 @@ def _after(c: Compiled, names: Names, at: int, written: list[str]) -> list[dict[
 
 def _copy_out(s: Storage, port: Port, out: str, names: Names) -> dict[str, Any]:
     count = f"(r->to[{s.lane}] - r->from[{s.lane}]) * {s.frame_bytes}"
-    if port.qparams and port.qparams.unsigned:
+    if port.unsigned:
         return {
             "kind": "call",
             "call": "rt_flip_s8",
@@ -397,7 +397,7 @@ def _early(c: Compiled) -> list[int]:
 def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> dict[str, Any]:
     s = c.layout.storage[port.tensor]
     q = port.qparams
-    unsigned = bool(q and q.unsigned) or port.dtype == "uint8"
+    unsigned = port.unsigned
     tensor = c.graph.tensors[port.tensor]
     context: dict[str, Any] = {
         "id": name,

@@ -74,8 +74,7 @@ def _golden_length(c: Compiled, most: int) -> int:
 
 
 def _golden_port(port: Port, codes: Any) -> dict[str, Any]:
-    unsigned = port.dtype == "uint8" or bool(port.qparams and port.qparams.unsigned)
-    values = codes.reshape(-1).astype(np.int64) + (128 if unsigned else 0)
+    values = codes.reshape(-1).astype(np.int64) + (128 if port.unsigned else 0)
     return {
         "count": int(values.size),
         "frames": int(codes.shape[0]),

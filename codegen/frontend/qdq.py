@@ -218,7 +218,7 @@ class _Builder:
         names = [self.code(node, x) for x in node.inputs]
         q = self.codes.get(node.output)
         operands = tuple(Codes(name, q or QParams(1.0, 0)) for name in names)
-        unsigned = bool(q and q.unsigned)
+        unsigned = q.unsigned if q else any(port.dtype == "uint8" for port in self.graph.inputs)
         op = node.op
         if isinstance(op, PadFrames):
             op = replace(op, code=int(op.value) - 128 if unsigned else int(op.value))

@@ -136,6 +136,11 @@ class Port:
     def tensor(self) -> str:
         return self.view.tensor
 
+    @property
+    def unsigned(self) -> bool:
+        """Whether the codes at the border are uint8, also where nothing says what they mean."""
+        return self.dtype == "uint8" or bool(self.qparams and self.qparams.unsigned)
+
 
 @dataclass(frozen=True, eq=False)
 class Carried:

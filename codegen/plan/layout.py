@@ -192,7 +192,7 @@ def _lifetimes(graph: Graph, order: list[tuple[str, int]], ended: set[str]) -> t
 def _direct_input(graph: Graph, tensor: str) -> bool:
     """Read in place: int8 at the border, and not handed out again."""
     port = next(p for p in graph.inputs if p.tensor == tensor)
-    return not (port.qparams and port.qparams.unsigned) and tensor not in {p.tensor for p in graph.outputs}
+    return not port.unsigned and tensor not in {p.tensor for p in graph.outputs}
 
 
 def _direct_output(graph: Graph, tensor: str, plan: StreamPlan) -> bool:
@@ -200,6 +200,5 @@ def _direct_output(graph: Graph, tensor: str, plan: StreamPlan) -> bool:
     ports = [p for p in graph.outputs if p.tensor == tensor]
     if len(ports) != 1 or tensor in {p.tensor for p in graph.inputs}:
         return False
-    unsigned = bool(ports[0].qparams and ports[0].qparams.unsigned)
     state = tensor in {c.source for c in graph.carried}
-    return not unsigned and not state and not graph.readers(tensor) and plan.keep[tensor] == 0
+    return not ports[0].unsigned and not state and not graph.readers(tensor) and plan.keep[tensor] == 0
