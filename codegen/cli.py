@@ -18,7 +18,7 @@ from rich.table import Table
 from codegen import output_folder, pipeline
 from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
-from codegen.options import Options
+from codegen.options import PLANS, Options
 from codegen.report import Report
 from codegen.version import VERSION
 
@@ -73,6 +73,7 @@ def _command(
     parser.add_argument("--name", help="prefix of all C names (default: from the file name)")
     parser.add_argument("--hop", type=int, metavar="N", help="most input frames processed at once (default 1)")
     parser.add_argument("--stream", metavar="AXIS", help="stream axis: number or symbol, or INPUT:AXIS")
+    parser.add_argument("--plan", choices=PLANS, help="stream, whole (one push is the whole input) or auto (default)")
     parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
     parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
     parser.add_argument("--rate", type=float, metavar="HZ", help="input frames per second, for latencies in ms")
@@ -112,6 +113,8 @@ def _checked(options: Options) -> Options:
         raise input_error("options", "name", f"{name}", "a C identifier that is no keyword")
     if options.stream is not None and not isinstance(options.stream, str):
         raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
+    if options.plan not in PLANS:
+        raise input_error("options", "plan", f"{options.plan}", f"one of {chr(39)}, {chr(39)}.join(PLANS)")
     rate = options.rate
     if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")

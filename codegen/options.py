@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+PLANS = ("auto", "stream", "whole")
+
+
 @dataclass(frozen=True)
 class Options:
     """Build options.
 
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed length
-    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. rate: input frames per second, for latencies in ms. trace: observe every
+    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan: `stream`, `whole` (one push is the
+    whole input, layer by layer), or `auto`: whole where nothing streams, or a clip cannot. rate: input frames per second,
+    for latencies in ms. trace: observe every
     value of every stage.
     """
 
@@ -20,5 +25,6 @@ class Options:
     stream: str | None = None
     endless: bool = False
     state: tuple[str, ...] = ()
+    plan: str = "auto"
     rate: float | None = None
     trace: bool = False

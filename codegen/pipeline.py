@@ -46,19 +46,41 @@ def compile_model(path: Path, options: Options) -> Compiled:
     memory = layout(graph, stream)
     report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
     name = options.name or identifier(path.stem).lower()
-    return Compiled(graph, extents, stream, memory, report, name, path.name, source.model.digest, VERSION)
+    digest = source.model.digest
+    return Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
 
 
 def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
     """The file, and the int8 graph that reference and C both compute."""
-    source = read(path, "none" if options.state else options.stream)
-    graph = import_int8(require(source), options)
+    source = read(path, "none" if options.state or options.plan == "whole" else options.stream)
+    may_be_whole = options.plan == "auto" and options.stream is None and not options.endless and _is_clip(source.graph)
+    try:
+        graph = import_int8(require(source), options)
+    except CodegenError as error:
+        made = _whole(path, options, str(error.problems[0])) if may_be_whole else None
+        if made is None:
+            raise
+        return made
     if _waits_for_whole_clip(graph):
-        text = "a branch needs the whole clip before the rest can go on: one push is the whole clip"
+        made = _whole(path, options, "a branch needs the whole clip before the rest can go on")
+        if made is not None:
+            return made
+    return source, graph
+
+
+def _is_clip(graph: Graph) -> bool:
+    """Whether a stream axis of fixed length was found, so that the model could be built without one."""
+    return graph.clip_length is not None and any(port.view.time_axis is not None for port in graph.inputs)
+
+
+def _whole(path: Path, options: Options, reason: str) -> tuple[ReadModel, Graph] | None:
+    """The model with one push for the whole input, and a note why; None where it cannot be built so either."""
+    try:
         source = read(path, "none")
         graph = import_int8(require(source), options)
-        graph = replace(graph, notes=(*graph.notes, text))
-    return source, graph
+    except CodegenError:
+        return None
+    return source, replace(graph, notes=(*graph.notes, f"one push is the whole clip: {reason}"))
 
 
 def _waits_for_whole_clip(graph: Graph) -> bool:

@@ -26,6 +26,8 @@ STAGE = "import"
 # Trial lengths of an endless stream: a multiple of every usual total stride, so that joins after strides agree.
 TRIAL_LENGTH = 40320
 TRIALS = 64
+# Convolutions of one tap that have no spatial axis of their own: nothing streams because of them.
+PRODUCTS = ("MatMul", "Gemm", "Einsum")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def _found_axis(model: Model, pinned: list[PinnedInput]) -> list[PinnedInput]:
     """The stream axis of a model of fixed size: the first window's leading spatial axis, traced back to an input."""
     graph, _ = lower(model, pinned, LOWER)
     for node in graph.nodes:
-        if not isinstance(node.op, Conv | Pool | ConvTranspose):
+        if not isinstance(node.op, Conv | Pool | ConvTranspose) or node.op_type in PRODUCTS:
             continue
         view = _onnx_input(graph, model, node.onnx_name, node.output)
         if view is None:

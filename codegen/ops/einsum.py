@@ -18,6 +18,7 @@ from codegen.errors import CodegenError, unsupported
 from codegen.frontend.load import OnnxNode, printable
 from codegen.frontend.lower import LowerFunction, Lowering
 from codegen.ir.graph import Const, QParams
+from codegen.ir.time import Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError, check_scale
@@ -25,7 +26,6 @@ from codegen.ops import matmul, pool
 from codegen.ops.base import Codes, KernelOp, Op, Rounding, Stages, rounding_stages
 from codegen.ops.conv import Conv, dense
 from codegen.ops.geometry import Geometry
-from codegen.ir.time import Window
 from codegen.ops.matmul import INT32_MAX, STREAM_HINT, Contract, Loop, Operand
 from codegen.ops.weights import quantized_constant
 
@@ -332,7 +332,7 @@ def _convolution(
     summed = _by_stride(x, [label for label in x.labels if label in w.labels and label not in out])
     free = _by_stride(x, [label for label in x.labels if label not in w.labels and label != time])
     rows = [label for label in w.labels if label not in x.labels]
-    if any(label not in out for label in (*free, *rows)) or (w.scale_label in summed):
+    if any(label not in out for label in (*free, *rows)) or w.scale_label in summed:
         return None
     order = [*free, *groups, *summed]
     ordered = View(x.view.tensor, tuple(x.view.axes[x.labels.index(label)] for label in order))
@@ -372,55 +372,28 @@ def _row_scales(
 
 
 def _strided(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str], ctx: Lowering) -> View:
-    """The contraction as a loop nest over x as it lies and the constant as it stands in the file."""
+    """The contraction as a loop nest over x as it lies; the constant is stored [rows of the output][summed]."""
     time = x.time_label
-    constant = View("", tuple(compact(w.const.array.shape)))
-    b = Operand(constant, w.labels)
+    rows = [label for label in w.labels if label in out]
+    inner = [label for label in w.labels if label not in out]
+    if w.scale_label in inner:
+        raise unsupported(STAGE, node.title, "weight scales along the summed axis", "one scale per output column")
+    array = w.const.array.transpose([w.labels.index(label) for label in (*rows, *inner)])
+    sizes = dict(zip((*rows, *inner), array.shape, strict=True))
+    k = prod(sizes[label] for label in inner)
+    b = Operand(View("", tuple(compact(array.shape))), (*rows, *inner))
     labels = [label for label in dict.fromkeys((*x.labels, *w.labels)) if label != time]
     if any(matmul.label_loops(node, x, b, label) is None for label in labels):
         raise unsupported(STAGE, node.title, "layouts without common steps", hint="Reshape the constant")
     loops = {label: matmul.label_loops(node, x, b, label) or [] for label in labels}
-    scaled = w.scale_label if w.const.is_quantized else _output_label(w, out)
-    if scaled is not None and scaled not in out:
-        raise unsupported(STAGE, node.title, "weight scales along the summed axis", "one scale per output column")
-    nest: list[tuple[Loop, int]] = []
-    for label in out:
-        steps = loops.get(label, [])
-        for i, loop in enumerate(steps):
-            inner = prod(later.size for later in steps[i + 1 :])
-            nest.append((loop, inner if label == scaled else 0))
-    out_loops, channel = _merged(nest)
+    nest = matmul.merged([loop for label in out for loop in loops.get(label, ())])
     summed = matmul.ordered_sums([loop for label in labels if label not in out for loop in loops[label]])
-    matmul.check_depth(node, out_loops, summed)
-    axis = 0 if scaled is None else w.labels.index(scaled)
-    const = Const(w.const.array, w.const.scale, w.const.zero_point, axis)
-    op = Contract(tuple(out_loops), tuple(summed), const, tuple(channel) if scaled is not None else ())
-    sizes = {label: prod(loop.size for loop in loops[label]) for label in labels}
-    return matmul.emit_contract(node, op, [x.view], out, sizes, time, ctx)
-
-
-def _output_label(w: ConstantOperand, out: Sequence[str]) -> str | None:
-    """The label along which a float constant gets its scales: the largest one that the output keeps."""
-    kept = [label for label in w.labels if label in out]
-    return max(kept, key=lambda label: w.const.array.shape[w.labels.index(label)], default=None)
-
-
-def _merged(nest: Sequence[tuple[Loop, int]]) -> tuple[list[Loop], list[int]]:
-    """Neighbouring loops become one where operands and channel go on evenly."""
-    loops: list[Loop] = []
-    channel: list[int] = []
-    for loop, step in nest:
-        if loop.size == 1:
-            continue
-        joined_up = bool(loops) and (loops[-1].a, loops[-1].b, channel[-1]) == tuple(
-            loop.size * part for part in (loop.a, loop.b, step)
-        )
-        if joined_up:
-            loops[-1], channel[-1] = Loop(loops[-1].size * loop.size, loop.a, loop.b), step
-        else:
-            loops.append(loop)
-            channel.append(step)
-    return loops, channel
+    matmul.check_depth(node, nest, summed)
+    scale, zero = _row_scales(w, rows, sizes)
+    const = Const(array.reshape(-1, k), scale, zero, 0)
+    op = Contract(tuple(nest), tuple(summed), const, tuple(loop.b // k for loop in nest))
+    full = {label: prod(loop.size for loop in loops[label]) for label in labels}
+    return matmul.emit_contract(node, op, [x.view], out, full, time, ctx)
 
 
 @dataclass(frozen=True)

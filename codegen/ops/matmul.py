@@ -41,9 +41,9 @@ class Loop(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Contract(Op):
-    """Real y[out] = sum over `summed` of a * b. With `constant` the right operand is that (flat) constant, not a stream.
+    """Real y[out] = sum over `summed` of a * b. With `constant` the right operand is that constant, not a stream.
 
-    `channel` says how far each output loop steps through the constant's scales (one per index of its axis).
+    Then it is [rows, K], and `channel` says how far each output loop steps through its rows, which have a scale each.
     """
 
     out: tuple[Loop, ...]
@@ -178,7 +178,7 @@ def contract_s8(op: Contract, operands: Sequence[QParams], y: QParams, bounds: t
         scale = numeric.scale_product(a.scale, np.asarray([b.scale], np.float32), y.scale)
         zeros, channel = (a.zero_point, b.zero_point), (0,) * len(op.out)
     else:
-        constant = quantized_constant(op.constant, op.constant.axis if op.channel else None)
+        constant = quantized_constant(op.constant, 0)
         weights, zero = int8_codes(constant)
         assert constant.scale is not None
         scale = numeric.scale_product(a.scale, constant.scale.astype(np.float32).reshape(-1), y.scale)
