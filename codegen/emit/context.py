@@ -32,6 +32,7 @@ class Compiled:
     source: str
     digest: str
     version: str
+    trace: bool = False
 
 
 @dataclass
@@ -58,7 +59,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
     names = make_names(c.graph)
     tables: dict[str, Table] = {}
     pads = _pad_tables(c, tables)
-    nodes, headers = [], {"rt", "rt_stream"}
+    nodes, headers = [], {"rt", "rt_stream", "rt_trace"}
     emissions = {}
     for node in c.graph.nodes:
         assert isinstance(node.op, KernelOp)
@@ -84,6 +85,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "padding_bytes": c.layout.state_bytes - c.layout.used_bytes,
         "accumulators": [_accumulator(c, a, names) for a in c.layout.accumulators],
         "live_lanes": c.layout.live_lanes,
+        "overlay": _overlay(c),
         "macs_mean": c.report.macs_mean,
         "macs_peak": c.report.macs_peak,
         "arena_comment": f"{c.layout.arena_bytes} B used; no plan of this order needs less than {c.layout.arena_bound}",
@@ -188,7 +190,7 @@ def _node(
         s = c.layout.storage[name]
         streams.append(
             {
-                "history": f"&r->st->{names.tensors[name]}[0][0]" if s.keep else "NULL",
+                "history": _history_pointer(c, name, names) if s.keep else "NULL",
                 "head": f"r->st->{names.tensors[name]}_head" if s.keep else "0",
                 "fresh": _fresh(s, names),
                 "pad": "NULL" if pad is None else pads[pad],
@@ -228,7 +230,8 @@ def _node(
             "ctype": "int32_t" if tensor.element_bytes == 4 else "int8_t",
         },
         "op": numbers,
-        "state": f"r->st->{ident}_acc",
+        "state": _accumulator_pointer(c, node, ident),
+        "stage": f"RT_{node.op.final.upper()}",
         "work": f"r->arena + {c.layout.working[node.name]}",
         "tables": {key: f"{c.name}_{ident}_{key}" for key in made.tables},
         "template": f"{made.template}_end" if accumulates and phase == "end" else made.template,
@@ -256,6 +259,33 @@ def _accumulator(c: Compiled, a: Accumulator, names: Names) -> dict[str, Any]:
     node = next(n for n in c.graph.nodes if n.name == a.node)
     text = f"{node.op.describe()} ({node.op_type} {node.onnx_name})"
     return {"id": f"{names.nodes[a.node]}_acc", "ctype": a.ctype, "count": a.count, "comment": comment(text)}
+
+
+def _history_pointer(c: Compiled, tensor: str, names: Names) -> str:
+    """First byte of a tensor's history in state: its own array, or a place in the shared block."""
+    if c.layout.overlay is None:
+        return f"&r->st->{names.tensors[tensor]}[0][0]"
+    return f"(int8_t *)r->st->rows + {c.layout.overlay.offsets[f'rows {tensor}']}"
+
+
+def _accumulator_pointer(c: Compiled, node: Node, ident: str) -> str:
+    assert isinstance(node.op, KernelOp)
+    kept = node.op.accumulator()
+    if c.layout.overlay is None or kept is None:
+        return f"r->st->{ident}_acc"
+    offset = c.layout.overlay.offsets[f"acc {node.name}"]
+    return f"(r->st->rows + {offset // 4})" if kept[0] == "int32_t" else f"((uint8_t *)r->st->rows + {offset})"
+
+
+def _overlay(c: Compiled) -> dict[str, Any] | None:
+    """The shared block of a clip's state: its size, and where everything lies."""
+    placed = c.layout.overlay
+    if placed is None:
+        return None
+    kept = [s for s in c.layout.storage.values() if s.keep]
+    lines = [f"{placed.offsets[f'rows {s.tensor}']}: {s.tensor}, {s.keep} * {s.frame_bytes} B" for s in kept]
+    lines += [f"{placed.offsets[f'acc {a.node}']}: sums of {a.node}, {a.bytes} B" for a in c.layout.accumulators]
+    return {"words": -(-placed.total // 4), "lines": [comment(line) for line in lines]}
 
 
 def _extent_text(extent: Extent) -> str:
@@ -349,6 +379,7 @@ def _after(c: Compiled, names: Names, at: int, written: list[str]) -> list[dict[
                 {
                     "kind": "commit",
                     "id": names.tensors[name],
+                    "history": _history_pointer(c, name, names),
                     "keep": s.keep,
                     "fresh": _fresh(s, names),
                     "lane": s.lane,

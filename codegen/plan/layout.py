@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
-from codegen.plan.memory import Buffer, place
-from codegen.plan.streaming import StreamPlan
+from codegen.plan.memory import Buffer, Placement, place
+from codegen.plan.streaming import StreamPlan, n_end
 
 ALIGNMENT = 4
 
@@ -75,6 +75,7 @@ class Layout:
     live_lanes: int
     accumulators: tuple[Accumulator, ...]
     order: tuple[tuple[str, int], ...]
+    overlay: Placement | None
     working: dict[str, int]
     arena_bytes: int
     arena_bound: int
@@ -84,6 +85,8 @@ class Layout:
     def used_bytes(self) -> int:
         """int32 clock, one uint16 head per history, accumulators, histories."""
         kept = [s for s in self.storage.values() if s.keep]
+        if self.overlay is not None:
+            return 4 + 2 * len(kept) + -(-self.overlay.total // 4) * 4 + (2 * len(kept)) % 4
         held = sum(a.bytes for a in self.accumulators)
         carried = sum(s.frame_bytes for s in self.storage.values() if s.fresh == "carried")
         return 4 + held + 2 * len(kept) + sum(s.history_bytes for s in kept) + carried
@@ -132,6 +135,9 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
         lane = lanes.index(_lane(name, plan))
         storage[name] = Storage(name, tensor.frame_bytes, plan.keep[name], plan.new[name], lane, fresh, offset, port)
     working = {node.name: placed.offsets.get(f"work {node.name}", 0) for node in graph.nodes}
+    overlay = None
+    if graph.clip_length is not None and not graph.carried:
+        overlay = _overlay(graph, plan, storage, accumulators)
     live = sum(1 for lane in lanes if any(_lane(n, plan) == lane for n in graph.tensors if n not in ended))
     return Layout(
         storage,
@@ -139,11 +145,48 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
         live,
         tuple(accumulators),
         tuple(order),
+        overlay,
         working,
         placed.total,
         placed.lower_bound,
         last,
     )
+
+
+def _overlay(
+    graph: Graph, plan: StreamPlan, storage: dict[str, Storage], accumulators: list[Accumulator]
+) -> Placement | None:
+    """Histories and accumulators of a clip, placed by the ticks in which they are live; None where nothing is gained.
+
+    A history is live from the tick that commits its first frame to the last tick in which a reader computes a frame; an
+    accumulator from the first frame of its input to the end.
+    """
+    time = graph.time_graph()
+    total = graph.clip_length or 1
+    length = plan.finished(total)
+    clocks = list(range(plan.start, n_end(time, total) + plan.hop, plan.hop))
+    made = [{x: min(max(n, 0), length[x]) for x, n in plan.available(clock).items()} for clock in clocks]
+    end = len(clocks)
+
+    def first_tick(x: str) -> int:
+        return next((t for t in range(1, end) if made[t][x] > 0), end)
+
+    def last_tick(x: str) -> int:
+        if x in plan.ended:
+            return end
+        return next((t for t in range(end - 1, 0, -1) if made[t][x] > made[t - 1][x]), 0)
+
+    buffers = []
+    for s in storage.values():
+        if s.keep:
+            last = max((last_tick(node.output) for node in graph.readers(s.tensor)), default=0)
+            first = first_tick(s.tensor)
+            buffers.append(Buffer(f"rows {s.tensor}", s.history_bytes, first, max(first, last)))
+    for a in accumulators:
+        node = next(node for node in graph.nodes if node.name == a.node)
+        buffers.append(Buffer(f"acc {a.node}", a.bytes, first_tick(node.inputs[0]), end))
+    placed = place(buffers, ALIGNMENT)
+    return placed if -(-placed.total // 4) * 4 + 2 < sum(b.bytes for b in buffers) else None
 
 
 def _lane(name: str, plan: StreamPlan) -> Lane:
