@@ -19,6 +19,7 @@ import numpy.typing as npt
 from codegen.errors import input_error
 from codegen.ir.graph import Decoding, Port, QParams
 from codegen.ir.view import Piece, View
+from codegen.ops.base import STAGES
 from codegen.reference.whole_clip import dequantize_output, from_frames, quantize_input, to_frames
 
 STAGE = "host"
@@ -38,10 +39,12 @@ class PortInfo:
     stream_axis: int | None
 
 
-def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] = ()) -> HostModel:
+def load(
+    out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] = (), trace: bool = False
+) -> HostModel:
     """Compile the C in a generated folder and load it.
 
-    compiler: default $CC, else cc, gcc or clang. Raises CodegenError if the folder is not a generated one or the C does
+    compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError if the folder is not a generated one or the C does
     not compile.
     """
     folder = Path(out_dir)
@@ -52,8 +55,9 @@ def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] 
         raise input_error(STAGE, str(folder), "no manifest.json of a generated model", hint=hint) from error
     with tempfile.TemporaryDirectory() as temporary:
         library = Path(temporary) / "model.so"
+        flags = [*flags, f"-D{manifest['name'].upper()}_TRACE"] if trace else flags
         compile_sources([folder / s for s in manifest["sources"]], library, compiler, flags)
-        return HostModel(manifest, library)
+        return HostModel(manifest, library, trace)
 
 
 def compile_sources(
@@ -78,8 +82,9 @@ def compile_sources(
 class HostModel:
     """A compiled model: a stream of one instance. Arrays are in the ONNX model's own layout and type."""
 
-    def __init__(self, manifest: dict[str, Any], library: Path) -> None:
+    def __init__(self, manifest: dict[str, Any], library: Path, trace: bool = False) -> None:
         self.manifest = manifest
+        trace = trace or bool(manifest.get("trace"))
         self.name: str = manifest["name"]
         self.clip_length: int | None = manifest["clip_length"]
         self._ports_in = [_port(p) for p in manifest["inputs"]]
@@ -89,6 +94,7 @@ class HostModel:
         self._ffi = cffi.FFI()
         self._ffi.cdef(_declarations(manifest))
         self._lib = self._ffi.dlopen(str(library))
+        self._recorder = Recorder(self._ffi, self._lib, self.name) if trace else None
         self._pushed = 0
         totals = json.loads(json.dumps(manifest["memory"]))
         self._state = np.zeros(totals["state_bytes"] // 4, np.int32)
@@ -99,6 +105,17 @@ class HostModel:
         """Start of a stream."""
         self._function("init")(self._pointer(self._state))
         self._pushed = 0
+        if self._recorder:
+            self._recorder.forget()
+
+    def trace(self) -> dict[str, dict[str, Array]]:
+        """{node: {stage: int32 [frames, elements]}} of all that ran since the last reset, `finish` included.
+
+        Stages: accumulator, requantized, activated, pooled (as far as a node has them). Needs `load(..., trace=True)`.
+        """
+        if self._recorder is None:
+            raise input_error(STAGE, "trace", "the C was compiled without it", hint="load(..., trace=True)")
+        return self._recorder.stages(self.manifest["nodes"])
 
     def poison(self, value: int) -> None:
         """Fill state and scratch with a byte, then reset: tests that nothing but init matters."""
@@ -161,6 +178,18 @@ class HostModel:
         return [o[:n] for o, n in zip(out, counts, strict=True)]
 
     def _call(self, which: str, frames: list[Array], count: int | None, out: list[Array]) -> tuple[int, list[int]]:
+        """A call, recorded where the C traces: again from the same state while the record has not enough room."""
+        if self._recorder is None:
+            return self._call_once(which, frames, count, out)
+        before = self._state.copy()
+        while True:
+            with self._recorder:
+                result = self._call_once(which, frames, count, out)
+            if self._recorder.complete():
+                return result
+            self._state[:] = before
+
+    def _call_once(self, which: str, frames: list[Array], count: int | None, out: list[Array]) -> tuple[int, list[int]]:
         state, scratch = self._pointer(self._state), self._pointer(self._scratch)
         function = self._function(which)
         if self.manifest["single"]:
@@ -218,6 +247,65 @@ class HostModel:
                 return {port.name: from_frames(frames, port.view)}
             frames = (frames.astype(np.int16) - 128).astype(np.int8)
         return {port.name: dequantize_output(frames, port)}
+
+
+class Recorder:
+    """The buffer behind runtime_c/rt_trace.h, and what was recorded in earlier calls."""
+
+    def __init__(self, ffi: Any, lib: Any, name: str) -> None:
+        ffi.cdef(f"""typedef struct {{ void *records; int32_t capacity; int32_t count; }} {name}_rt_trace_t;
+            void {name}_rt_trace_to({name}_rt_trace_t *trace);""")
+        self._ffi = ffi
+        self._direct = getattr(lib, f"{name}_rt_trace_to")
+        self._trace = ffi.new(f"{name}_rt_trace_t *")
+        self._buffer = np.zeros((1 << 16, 4), np.int32)
+        self._parts: list[Array] = []
+
+    def __enter__(self) -> None:
+        self._trace.records = self._ffi.cast("void *", self._buffer.ctypes.data)
+        self._trace.capacity, self._trace.count = len(self._buffer), 0
+        self._direct(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        self._direct(self._ffi.NULL)
+
+    def complete(self) -> bool:
+        """Whether the last call fitted; if so it is kept, else there is room for it now."""
+        count = int(self._trace.count)
+        if count > len(self._buffer):
+            self._buffer = np.zeros((count, 4), np.int32)
+            return False
+        self._parts.append(self._buffer[:count].copy())
+        return True
+
+    def forget(self) -> None:
+        self._parts = []
+
+    def stages(self, nodes: Sequence[str]) -> dict[str, dict[str, Array]]:
+        records = np.concatenate([np.zeros((0, 4), np.int32), *self._parts])
+        order = np.argsort(records[:, 0], kind="stable")
+        records = records[order]
+        ends = np.searchsorted(records[:, 0], np.arange(len(nodes) + 1))
+        return {name: _stages(records[ends[i] : ends[i + 1]]) for i, name in enumerate(nodes)}
+
+
+def _stages(records: Array) -> dict[str, Array]:
+    """One node's records (node, stage, element, value): every tick counts its elements anew."""
+    ticks = records[:, 1] == 0
+    if not ticks.any():
+        return {}
+    size = int(records[ticks][0, 2])
+    frames = records[ticks][:, 3]
+    first = np.concatenate([[0], np.cumsum(frames)[:-1]])
+    at = (first * size)[np.cumsum(ticks) - 1] + records[:, 2]
+    result = {}
+    for number, stage in enumerate(STAGES, 1):
+        here = records[:, 1] == number
+        if here.any():
+            values = np.zeros(int(frames.sum()) * size, np.int32)
+            values[at[here]] = records[here, 3]
+            result[stage] = values.reshape(-1, size)
+    return result
 
 
 def _declarations(manifest: dict[str, Any]) -> str:
