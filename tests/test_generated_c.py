@@ -328,7 +328,7 @@ def test_a_hundred_thousand_frames(shop: Workshop) -> None:
 
 
 def test_clock_presets(shop: Workshop) -> None:
-    """From every clock of one period after the warm-up: going on gives what the long run gives at the same phase."""
+    """From every clock of two periods after the warm-up, set ahead by one to three periods: the codes are the same."""
     g = shop.build(two_outputs(), hop=1)
     total = legal_length(g.graph, 90)
     frames, want = stream(shop, g, total, 8)
@@ -340,8 +340,8 @@ def test_clock_presets(shop: Workshop) -> None:
         head = host._push([frames[0][:start]], start)
         clock = int(host._state[0])
         assert clock < warm_up + period
-        if warm_up <= clock < warm_up + period:
-            host._state[0] = warm_up + (clock - warm_up) % period
+        if clock >= warm_up:  # whole periods more or less must not matter; the next tick takes them off
+            host._state[0] = clock + (1 + start % 3) * period
         tail = host._push([frames[0][start:]], total - start)
         host.finish()
         for i in (0, 1):
