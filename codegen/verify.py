@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen import host, rerun
+from codegen import evidence, host, observe, rerun
 from codegen.errors import CodegenError, input_error
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
@@ -42,33 +42,79 @@ class Comparison:
 
 @dataclass
 class Verification:
-    """All comparisons of one model. `c` must be equal; `runtime` compares the reference with onnxruntime."""
+    """All comparisons of one model: C with the reference (`c`, and `stages` where traced), which must be equal, and the
+    reference with onnxruntime (`runtime`: outputs, `operators`: one by one), which is evidence."""
 
     c: list[Comparison] = field(default_factory=list)
+    stages: list[observe.StageComparison] = field(default_factory=list)
+    first: str = ""
     runtime: list[Comparison] = field(default_factory=list)
+    operators: dict[str, evidence.OperatorEvidence] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
-        return all(item.equal for item in self.c)
+        return self.mismatches == 0
 
     @property
     def values(self) -> int:
-        return sum(item.values for item in self.c) + sum(item.values for item in self.runtime)
+        return sum(item.values for item in (*self.c, *self.stages))
 
     @property
     def mismatches(self) -> int:
-        return sum(item.different for item in self.c) + sum(item.different for item in self.runtime)
+        return sum(item.different for item in (*self.c, *self.stages))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "passed": self.passed,
             "values": self.values,
             "mismatches": self.mismatches,
+            "first_difference": self.first,
             "c_against_reference": [vars(item) for item in self.c],
+            "stages": [vars(item) | {"first": str(item.first or "")} for item in self.stages],
             "reference_against_onnxruntime": [vars(item) for item in self.runtime],
+            "operators": [row.to_json() for row in self.operators.values()],
             "notes": self.notes,
         }
+
+    def lines(self) -> list[str]:
+        """What the command line prints; the last line says whether C equals the reference."""
+        lines = [f"{item.tensor}: {item.what}: {item.values} values, {_verdict(item)}" for item in self.c]
+        if self.stages:
+            values = sum(item.values for item in self.stages)
+            bad = [item for item in self.stages if item.different]
+            verdict = f"{len(bad)} differ" if bad else "equal"
+            lines.append(f"traced: {len(self.stages)} stages of the nodes, {values} values, {verdict}")
+        lines += [f"{item.tensor}: {item.what}: {item.values} values, {_verdict(item)}" for item in self.runtime]
+        lines += _table([row for row in self.operators.values() if row.values])
+        lines += [f"note: {note}" for note in self.notes]
+        if self.first:
+            lines.append(f"first difference: {self.first}")
+        lines.append(f"{'OK' if self.passed else 'MISMATCH'}: {self.values} values, {self.mismatches} mismatches")
+        return ["".join(c if c.isprintable() else "?" for c in line) for line in lines]
+
+
+def _verdict(item: Comparison) -> str:
+    if item.equal and item.largest:
+        return f"within {item.largest:.2g} code steps"
+    return "equal" if item.equal else f"{item.different} differ, at most {item.largest:g} codes; {item.first}"
+
+
+def _table(rows: Sequence[evidence.OperatorEvidence]) -> list[str]:
+    """The reference against onnxruntime, each operator on the same input codes."""
+    if not rows:
+        return []
+    lines = [f"{'operator':<20} {'nodes':>5} {'values':>9} {'equal':>9} {'largest':>7}  onnxruntime ran; deviation"]
+    for row in rows:
+        kernels = ", ".join(sorted(k for k in row.kernels if k)) or "?"
+        tail = f"{kernels}{'; ' if row.deviation else ''}{row.deviation}"
+        equal = row.values - row.different
+        lines.append(f"{row.op:<20} {row.nodes:>5} {row.values:>9} {equal:>9} {row.largest:>7g}  {tail}")
+    return lines
 
 
 def verify(
@@ -89,12 +135,37 @@ def verify(
         if data is not None:
             feeds[data.name] = load_data(graph, data)
         for title, feed in feeds.items():
-            _compare_c(result, graph, model, title, feed)
+            wrong = _compare_c(result, graph, model, title, feed)
+            if (options.trace or wrong) and not result.first:
+                traced = host.load(out, compiler, flags, trace=True)
+                _compare_stages(result, graph, traced, feed, wrong or [None, (3, 1, 2)])
             if options.endless:
                 _compare_windows(result, path, options, graph, title, feed)
             else:
                 _compare_runtime(result, path, graph, title, feed, options.state)
     return result
+
+
+def _compare_stages(
+    result: Verification,
+    graph: Graph,
+    model: host.HostModel,
+    feed: Mapping[str, Array],
+    patterns: Sequence[tuple[int, ...] | None],
+) -> None:
+    """Every stage of every node in the first of these push patterns that shows a difference (else in all)."""
+    for chunks in patterns:
+        outputs = model.run(dict(feed), chunks)
+        found = observe.compare_stages(graph, feed, model.trace())
+        result.stages += found
+        result.first = observe.first_difference(found)
+        if result.first:
+            return
+    if not result.passed:
+        want = whole_clip.run(graph, feed)
+        same = all(np.array_equal(outputs[port.name], want[port.name]) for port in graph.outputs)
+        reason = "the traced C gives the right outputs" if same else "it is where outputs are handed out"
+        result.first = f"none: every stage of every node is equal; {reason}"
 
 
 def _compare_windows(
@@ -161,13 +232,18 @@ def _first_clip(x: Array, port: Port) -> Array:
 
 def _compare_c(
     result: Verification, graph: Graph, model: host.HostModel, title: str, feed: Mapping[str, Array]
-) -> None:
+) -> list[tuple[int, ...] | None]:
+    """C against the reference in several push patterns; returns those that differ."""
     want = whole_clip.run(graph, feed)
+    wrong = []
     for chunks in CHUNKINGS:
         pattern = "one push" if chunks is None else "pushes of " + ", ".join(map(str, chunks))
         got = model.run(dict(feed), chunks)
         for port in graph.outputs:
             result.c.append(compare(f"{title}, {pattern}", port, got[port.name], want[port.name]))
+            if not result.c[-1].equal and chunks not in wrong:
+                wrong.append(chunks)
+    return wrong
 
 
 def _zeros(value: Any) -> Array:
@@ -191,18 +267,26 @@ def compare(what: str, port: Port, got: Array, want: Array) -> Comparison:
     return Comparison(what, port.name, int(want.size), len(bad), float(delta.max(initial=0.0)), first)
 
 
+def _compare_output(what: str, port: Port, ours: Array, theirs: Array) -> Comparison:
+    """The reference and onnxruntime: equal codes, or floats within half a code step (they decode with other sums)."""
+    if ours.shape != theirs.shape:
+        return compare(what, port, ours, theirs)
+    steps = evidence.output_difference(port, ours, theirs)
+    bad = np.argwhere(~(steps <= 0.5))
+    at = tuple(int(i) for i in bad[0]) if len(bad) else ()
+    first = f"first at {at}: {ours[at]}, onnxruntime {theirs[at]}" if len(bad) else ""
+    return Comparison(what, port.name, int(ours.size), len(bad), float(steps.max(initial=0.0)), first)
+
+
 def _compare_runtime(
     result: Verification, path: Path, graph: Graph, title: str, feed: Mapping[str, Array], states: Sequence[str] = ()
 ) -> None:
     try:
         import onnxruntime
     except ImportError:
-        result.notes.append("onnxruntime is not installed: the reference was not compared with it")
+        result.note("onnxruntime is not installed: the reference was not compared with it")
         return
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
+    options = evidence.session_options(onnxruntime)
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         names = [o.name for o in session.get_outputs()]
@@ -216,7 +300,21 @@ def _compare_runtime(
         return
     reference = whole_clip.run(graph, feed)
     for port in graph.outputs:
-        result.runtime.append(compare(f"{title}, onnxruntime", port, reference[port.name], np.asarray(want[port.name])))
+        theirs = np.asarray(want[port.name])
+        result.runtime.append(_compare_output(f"{title}, onnxruntime", port, reference[port.name], theirs))
+    if not states:
+        _compare_operators(result, onnxruntime, path, graph, feed)
+
+
+def _compare_operators(result: Verification, ort: Any, path: Path, graph: Graph, feed: Mapping[str, Array]) -> None:
+    try:
+        runtime = evidence.TappedRuntime(ort, path, graph)
+        notes = evidence.compare_operators(graph, runtime, feed, result.operators)
+    except Exception as error:  # onnxruntime raises many types; without this evidence the outputs are still compared
+        result.note(f"onnxruntime does not show its internal tensors: {str(error).splitlines()[0][:200]}")
+        return
+    for note in notes:
+        result.note(note)
 
 
 __all__ = ["CodegenError", "Comparison", "Verification", "compare", "random_feed", "verify"]

@@ -62,6 +62,11 @@ class KernelOp(Op):
         """How int32 accumulators become codes, and which accumulators can occur; None where none are rounded."""
         return None
 
+    def code_bounds(self) -> tuple[int, int]:
+        """Bounds of the codes that it writes: int8, or those of a fused Relu or Clip."""
+        r = self.rounding()
+        return (-128, 127) if r is None else (r.lo, r.hi)
+
     def scratch_bytes(self) -> int:
         """Bytes of int32 working memory while one frame is computed."""
         return 0

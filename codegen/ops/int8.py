@@ -141,6 +141,9 @@ class PairS8(KernelOp):
         a, b = (x.astype(np.int64) - q.zero_point for x, q in zip(xs, self.operands, strict=True))
         return {"accumulator": a * b.reshape(a.shape)} | made
 
+    def code_bounds(self) -> tuple[int, int]:
+        return self.bounds
+
     def _rounded(self, xs: Sequence[Codes], lo: int, hi: int) -> Codes:
         a, b = xs[0].astype(np.int64), xs[1].reshape(xs[0].shape).astype(np.int64)
         qa, qb, qy = ((q.scale, q.zero_point) for q in (*self.operands, self.result))

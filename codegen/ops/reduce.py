@@ -84,6 +84,9 @@ class ReduceS8(KernelOp):
         codes = self._rounded(total, -128, 127)
         return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
 
+    def code_bounds(self) -> tuple[int, int]:
+        return self.bounds
+
     def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """Sums of code - zero point [frames, outer, inner]."""
         outer, n, inner = self.block
@@ -145,6 +148,9 @@ class AveragePoolS8(KernelOp):
         total = self._sums(xs)
         codes = self._rounded(total, xs[0].shape[0], -128, 127)
         return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
+
+    def code_bounds(self) -> tuple[int, int]:
+        return self.bounds
 
     def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """Sums of code - zero point over the cells of each window that exist."""

@@ -10,7 +10,7 @@ import numpy as np
 from codegen.errors import Problem
 from codegen.ir.graph import Graph, Node
 from codegen.ir.time import Window
-from codegen.ops.base import Codes, KernelOp, Stages
+from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import ConvS8
 from codegen.ops.geometry import Geometry
 from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
@@ -29,6 +29,12 @@ class SlidingReduceS8(KernelOp):
 
     def rule(self) -> Window:
         return Window(taps=self.reduce.frames)
+
+    def rounding(self) -> Rounding | None:
+        return self.reduce.rounding()
+
+    def code_bounds(self) -> tuple[int, int]:
+        return self.reduce.bounds
 
     def scratch_bytes(self) -> int:
         outer, _, inner = self.reduce.block
