@@ -18,6 +18,7 @@ from rich.table import Table
 from codegen import output_folder, pipeline
 from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
+from codegen.frontend.load import printable
 from codegen.options import PLANS, Options
 from codegen.report import Report
 from codegen.version import VERSION
@@ -57,11 +58,28 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     build = _command(commands, "build", _build, "write C for a quantized model")
     build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    build.add_argument("--trace", action="store_true", default=None, help="C that records every value of every stage")
     _command(commands, "analyze", _analyze, "windows, memory and cost of any ONNX model, node by node")
     verify = _command(commands, "verify", _verify, "compile the C, stream data, compare with reference and onnxruntime")
+    verify.add_argument("--trace", action="store_true", default=None, help="compare every stage of every node too")
     verify.add_argument("--data", type=Path, metavar="NPZ", help="real inputs, by input name")
     verify.add_argument("--cc", metavar="CC", help="C compiler (default: $CC, cc, gcc or clang)")
+    _quantize_command(commands)
+    ops = commands.add_parser("ops", help="the supported operators", description="The supported operators.")
+    ops.set_defaults(command=_ops)
+    ops.add_argument("--json", action="store_true", help="print the table as JSON")
     return parser
+
+
+def _quantize_command(commands: Any) -> None:
+    text = "write an int8 model for a float one, with a report of what each layer loses"
+    parser = commands.add_parser("quantize", help=text, description=text)
+    parser.set_defaults(command=_quantize)
+    parser.add_argument("model", type=Path, help="a float .onnx file")
+    parser.add_argument("--data", type=Path, required=True, metavar="NPZ", help="calibration clips, by input name")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the .onnx file to write")
+    parser.add_argument("--force", action="store_true", help="write over an existing file")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _command(
@@ -114,7 +132,9 @@ def _checked(options: Options) -> Options:
     if options.stream is not None and not isinstance(options.stream, str):
         raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
     if options.plan not in PLANS:
-        raise input_error("options", "plan", f"{options.plan}", f"one of {chr(39)}, {chr(39)}.join(PLANS)")
+        raise input_error("options", "plan", f"{options.plan}", f"one of {', '.join(PLANS)}")
+    if options.plan == "whole" and (options.stream not in (None, "none") or options.endless):
+        raise input_error("options", "plan", "whole, with --stream or --endless", "one of them")
     rate = options.rate
     if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")
@@ -153,14 +173,48 @@ def _verify(args: argparse.Namespace) -> int:
         result = verify(args.model, _options(args), args.data, args.cc)
     if args.json:
         print(json.dumps(result.to_json(), indent=1))
-        return 0 if result.passed else EXIT_MISMATCH
-    for item in [*result.c, *result.runtime]:
-        verdict = "equal" if item.equal else f"{item.different} differ, at most {item.largest:g} codes; {item.first}"
-        print(f"{item.tensor}: {item.what}: {item.values} values, {verdict}")
+    else:
+        for line in result.lines():
+            print(_plain(line))
+    return 0 if result.passed else EXIT_MISMATCH
+
+
+def _quantize(args: argparse.Namespace) -> int:
+    from codegen.quantize import quantize
+
+    with _progress(args, "quantizing") as status:
+        tell = status.update if status is not None else lambda text: None
+        result = quantize(args.model, args.data, args.output, force=args.force, tell=tell)
+    if args.json:
+        print(json.dumps(result.to_json(), indent=1))
+        return 0
+    table = Table(title=f"int8 against float, {result.clips} calibration clips")
+    paths = any(layer.path for layer in result.layers)
+    for name in ("layer", *(["module"] if paths else []), "op", "SQNR dB", "lost dB"):
+        table.add_column(name, justify="right" if name.endswith("dB") else "left", overflow="fold")
+    for layer in result.layers:
+        cells = [layer.layer, *([layer.path] if paths else []), layer.op]
+        cells += [f"{layer.sqnr_db:.1f}", f"{layer.loss_db:.1f}"]
+        table.add_row(*(_plain(cell) for cell in cells))
+    _table_console().print(table)
     for note in result.notes:
         print(f"note: {note}")
-    print(f"{'OK' if result.passed else 'MISMATCH'}: {result.values} values, {result.mismatches} mismatches")
-    return 0 if result.passed else EXIT_MISMATCH
+    for layer in result.warnings:
+        where = f" at {printable(layer.path)}" if layer.path else ""
+        text = f"{printable(layer.layer)} ({layer.op}){where}: {layer.sqnr_db:.1f} dB, {layer.loss_db:.1f} dB lost here"
+        print(f"warning: {text}. Calibrate with more data, or train with quantization")
+    print(f"wrote {result.output}; next: codegen build {result.output} -o DIR")
+    return 0
+
+
+def _ops(args: argparse.Namespace) -> int:
+    from codegen import operators
+
+    if args.json:
+        print(json.dumps(operators.to_json(), indent=1))
+    else:
+        print(operators.markdown())
+    return 0
 
 
 def _progress(args: argparse.Namespace, text: str) -> Any:
@@ -173,8 +227,12 @@ def _progress(args: argparse.Namespace, text: str) -> Any:
     return console.status(text)
 
 
+def _table_console() -> Console:
+    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+
+
 def _print_report(report: Report) -> None:
-    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+    console = _table_console()
     table = Table(title=f"{report.kind}, hop {report.hop}", show_lines=False)
     paths = any(row.path for row in report.nodes)
     names = ["#", "node", *(["module"] if paths else []), "op", "window", "frame", "[S,a,b]", "rf", "lookahead"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -214,17 +215,29 @@ def _node(node: onnx.NodeProto, index: int) -> OnnxNode:
             attrs[attr.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     domain = "" if node.domain == "ai.onnx" else node.domain
     return OnnxNode(
-        node.op_type, domain, node.name, tuple(node.input), tuple(node.output), attrs, index, _module_path(node)
+        node.op_type, domain, node.name, tuple(node.input), tuple(node.output), attrs, index, module_path(node)
     )
 
 
-def _module_path(node: onnx.NodeProto) -> str:
-    """The user's module path (torch dynamo writes it into the node's metadata), or ''."""
+def module_path(node: onnx.NodeProto) -> str:
+    """`encoder.conv1 (model.py:42)`: the user's module and source line where the node's metadata has them, or ''."""
     metadata = {entry.key: entry.value for entry in getattr(node, "metadata_props", [])}
     scopes = metadata.get("pkg.torch.onnx.name_scopes", "")
     parts = [part.strip(" '\"[]") for part in scopes.split(",")]
-    parts = [part for part in parts[:-1] if part]
-    return parts[-1] if parts else ""
+    module = next((part for part in parts[-2::-1] if part), "")
+    line = _source_line(metadata.get("pkg.torch.onnx.stack_trace", ""))
+    return f"{module} ({line})" if module and line else module or line
+
+
+def _source_line(trace: str) -> str:
+    """`model.py:42` of the innermost frame in the user's own files (the folder says nothing about the model)."""
+    frames = re.findall(r'^ *File "([^"\n]+)", line (\d+)', trace, re.MULTILINE)
+    own = [(file, line) for file, line in frames if not re.search(r"[/\\](site|dist)-packages[/\\]", file)]
+    if not own:
+        return ""
+    file, line = own[-1]
+    name = re.split(r"[/\\]", file)[-1]
+    return f"{name}:{line}"
 
 
 def _value(value: onnx.ValueInfoProto) -> Value:

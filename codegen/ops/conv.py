@@ -379,3 +379,10 @@ def _dense_over_time(node: OnnxNode, x: View, weights: Const, bias: Const | None
 
 
 LOWER = {("", "Conv"): lower_conv, ("", "Gemm"): lower_gemm, ("", "MatMul"): lower_matmul}
+RULES = {
+    "Conv": "1 to 3 spatial axes; constant weights with one scale or one per output channel; bias int32, float or none;"
+    " groups, dilations, any pads; no auto_pad SAME_* with a stride on an endless stream axis",
+    "Gemm": "constant weights and bias; transA, transB, alpha, beta; over the stream axis only in a clip, once",
+    "MatMul": "constant 2-D weights (over a clip's stream axis too, once), or two operands with batches that broadcast;"
+    " an Add of one constant per column becomes its bias",
+}

@@ -608,3 +608,7 @@ def lower_products(node: OnnxNode, args: Sequence[View | Const | None], ctx: Low
 
 
 LOWER: dict[tuple[str, str], LowerFunction] = {("", "Einsum"): lower_einsum}
+RULES = {
+    "Einsum": "any equation, also repeated labels, `...` and three or more operands (int16 between the steps);"
+    " the stream axis stays an axis of the result",
+}

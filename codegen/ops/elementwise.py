@@ -11,7 +11,7 @@ from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const, QParams
-from codegen.ir.view import Piece, View
+from codegen.ir.view import Piece, View, same_lengths
 from codegen.ops.base import Op
 
 STAGE = "import"
@@ -195,7 +195,7 @@ def _binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering) -> 
         assert isinstance(view, View) and isinstance(const, Const)
         return _with_constant(node, view, const, swapped, ctx)
     rank = max(len(a.axes), len(b.axes))
-    a, b = (View(v.tensor, ((),) * (rank - len(v.axes)) + v.axes) for v in (a, b))
+    a, b = same_lengths([View(v.tensor, ((),) * (rank - len(v.axes)) + v.axes) for v in (a, b)])
     shape = np.broadcast_shapes(a.shape, b.shape)
     if a.shape != shape and b.shape == shape:
         big = b
@@ -207,7 +207,8 @@ def _binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering) -> 
     order = big.storage_order()
     left, right = (_same_layout(node, v, order, shape, big.time_axis, ctx) for v in (a, b))
     source = ctx.tensor(left)
-    out = ctx.emit(Binary(node.op_type), [left.tensor, right.tensor], source.frame_shape, source.length, node)
+    length = min(source.length, ctx.tensor(right).length)
+    out = ctx.emit(Binary(node.op_type), [left.tensor, right.tensor], source.frame_shape, length, node)
     return View(out, left.axes)
 
 
@@ -263,6 +264,7 @@ UNARY = (
     "Relu LeakyRelu Elu Selu Celu Sigmoid Tanh HardSigmoid HardSwish Softplus Softsign Gelu Erf Exp Log Sqrt Neg Abs "
     "Reciprocal Floor Ceil Round Sign Sin Cos ThresholdedRelu Mish Swish"
 ).split()
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 BINARY = "Add Sub Mul Div Max Min Pow Sum PRelu".split()
 
 LOWER = {
@@ -275,4 +277,22 @@ LOWER = {
     ("", "DequantizeLinear"): lower_dequantize,
     ("com.microsoft", "QuantizeLinear"): lower_quantize,
     ("com.microsoft", "DequantizeLinear"): lower_dequantize,
+}
+RULES = {
+    **dict.fromkeys(_QUANTIZERS, "one scale per activation, finite and > 0; constants also per channel"),
+    **dict.fromkeys(("Relu", "Clip"), "folds into the operator before it, or max(q, zero point)"),
+    **{
+        name: "between DequantizeLinear and QuantizeLinear: chains of any length become one table of 256 codes"
+        for name in UNARY
+        if name != "Relu"
+    },
+    **dict.fromkeys(("Identity", "Dropout"), "removed"),
+    **dict.fromkeys(
+        ("Add", "Sub", "Mul", "Sum"),
+        "two activations that broadcast (one of them has the result's shape), or a constant; exact, one rounding",
+    ),
+    **dict.fromkeys(("Max", "Min"), "two activations, or a constant"),
+    **dict.fromkeys(
+        ("Div", "Pow", "PRelu"), "a constant that is the same for every frame, at most 256 different values"
+    ),
 }

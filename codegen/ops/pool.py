@@ -158,3 +158,16 @@ LOWER = {
         for name in ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
     },
 }
+ANALYZED = {
+    "LpPool": "no int8 form",
+    "GlobalLpPool": "no int8 form",
+    **{f"Reduce{name}": "no int8 form" for name in ("Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
+}
+RULES = {
+    "MaxPool": "1 to 3 axes; pads smaller than the kernel, dilations, ceil_mode; no Indices output",
+    "AveragePool": "1 to 3 axes; pads smaller than the kernel, count_include_pad, ceil_mode",
+    **dict.fromkeys(
+        ("GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),
+        "inside the frame, or over the whole stream (one result at its end)",
+    ),
+}

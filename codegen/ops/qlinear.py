@@ -47,8 +47,14 @@ def lower_qlinear_conv(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     x = _real(node, args[0], args[1], args[2], ctx, 1, "x")
     w = _real(node, args[3], args[4], args[5], ctx, 0, "w")
     bias = args[8] if len(args) > 8 else None
+    assert isinstance(x, View)
+    rank, channels_last = len(x.axes), bool(node.attrs.get("channels_last"))  # the latter: com.microsoft only
+    if channels_last:
+        x = x.transpose([0, rank - 1, *range(1, rank - 1)])
     y = conv.lower_conv(_inner(node, "Conv"), [x, w, _bias(bias, args[1], args[4])], ctx)[0]
-    assert y is not None
+    assert isinstance(y, View)
+    if channels_last:
+        y = y.transpose([0, *range(2, rank), 1])
     return [_code(node, y, args[6], args[7], ctx)]
 
 
@@ -135,4 +141,13 @@ LOWER: dict[tuple[str, str], LowerFunction] = {
     (MS, "QLinearMul"): lower_qlinear_binary,
     (MS, "QLinearConcat"): lower_qlinear_concat,
     **{(MS, name): _unary(function) for name, function in UNARY.items()},
+}
+RULES = {
+    "QLinearConv": "as Conv",
+    "QLinearMatMul": "as MatMul",
+    "QGemm": "as Gemm, alpha 1; a float result without y_scale",
+    "QLinearAdd": "as Add",
+    "QLinearMul": "as Mul",
+    "QLinearConcat": "as Concat",
+    **{name: f"as {name.removeprefix('QLinear')}" for name in UNARY},
 }

@@ -120,3 +120,18 @@ LOWER = {
     **{("", name): lower_dynamic for name in DYNAMIC},
     **{("com.microsoft", name): lower_dynamic for name in ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul")},
 }
+ANALYZED = {
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), "no int8 form yet; bidirectional and reverse need the whole sequence"),
+    "CumSum": "no int8 form",
+    **dict.fromkeys(
+        ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "LpNormalization", "LRN"),
+        "no int8 form; over the stream axis it needs the whole sequence",
+    ),
+    **dict.fromkeys(
+        (*DYNAMIC, "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
+        "dynamic quantization: its scale depends on the whole tensor; use static scales",
+    ),
+}
+RULES = {
+    "BatchNormalization": "constant parameters; folded into a Conv before it, else a table per channel",
+}

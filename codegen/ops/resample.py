@@ -276,3 +276,14 @@ LOWER = {
     ("", "Split"): lower_split,
     ("", "Expand"): lower_expand,
 }
+RULES = {
+    "ConvTranspose": "1 to 3 spatial axes; constant weights with one scale or one per output channel; groups,"
+    " dilations, output_padding",
+    **dict.fromkeys(
+        ("Resize", "Upsample"),
+        "mode nearest by whole factors; asymmetric or half_pixel maps of the form floor((j+q)/f)",
+    ),
+    "Gather": "one constant index inside the frame, or the last frame of the stream",
+    "Split": "inside the frame",
+    "Expand": "constant target, inside the frame",
+}

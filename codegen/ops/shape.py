@@ -15,7 +15,7 @@ from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
 from codegen.ir.time import Rule, Window
-from codegen.ir.view import Axis, Piece, View, compact
+from codegen.ir.view import Axis, Piece, View, compact, same_lengths
 from codegen.ops.base import Codes, KernelOp, Op
 from codegen.ops.geometry import window_length
 
@@ -258,6 +258,7 @@ def lower_concat(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     if any(piece.is_time for view in views for piece in view.axes[axis]):
         found = "it joins along the stream axis"
         raise unsupported(STAGE, node.title, found, "joins inside the frame", "Use Pad for constant padding")
+    views = same_lengths(views)
     for view in views[1:]:
         if any(a != b for i, (a, b) in enumerate(zip(view.shape, views[0].shape, strict=True)) if i != axis):
             raise ValueError(f"shapes {[list(v.shape) for v in views]} along axis {axis}")
@@ -269,9 +270,9 @@ def lower_concat(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     inner = prod(views[0].shape[i] for i in order[place + 1 :] if i != at)
     total = sum(view.shape[axis] for view in views)
     sizes = [total if i == axis else views[0].shape[i] for i in order if i != at]
-    source = ctx.tensor(views[0])
+    length = min(ctx.tensor(view).length for view in views)
     op = Concat(outer, tuple(view.shape[axis] for view in views), inner)
-    name = ctx.emit(op, [view.tensor for view in views], sizes, source.length, node)
+    name = ctx.emit(op, [view.tensor for view in views], sizes, length, node)
     axes: list[Axis] = list(views[0].axes)
     for i, piece in zip([i for i in order if i != at], compact(sizes), strict=True):
         axes[i] = piece
@@ -295,4 +296,13 @@ LOWER = {
     ("", "Pad"): lower_pad,
     ("", "Slice"): lower_slice,
     ("", "Concat"): lower_concat,
+}
+RULES = {
+    **dict.fromkeys(
+        ("Reshape", "Flatten", "Squeeze", "Unsqueeze"), "constant target; relabels, the stream axis stays whole"
+    ),
+    "Transpose": "any permutation; relabels, or one copy inside the frame where a kernel needs another order",
+    "Pad": "mode constant with constant pads (negative ones crop), along the stream too",
+    "Slice": "constant bounds; along the stream with step 1 (a crop), inside the frame with any step",
+    "Concat": "inside the frame (operands of any scales)",
 }
