@@ -1,0 +1,46 @@
+"""`codegen ops` and README.md: one table, from the rules beside the operators, and all that the importer knows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from codegen import operators
+from codegen.cli import main
+from codegen.ops import LOWER
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN, END = "<!-- codegen ops -->\n", "\n<!-- end of codegen ops -->"
+
+
+def test_readme_has_the_table() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
+    found = text.split(BEGIN)[1].split(END)[0]
+    assert found == operators.markdown(), "paste the output of `codegen ops` between the markers"
+
+
+def test_every_operator_has_one_rule() -> None:
+    rows = operators.rows()
+    keys = [(row.domain, row.name) for row in rows]
+    assert len(keys) == len(set(keys))
+    later = {key for key in LOWER if operators.since(*key) > operators.OPSETS[-1]}
+    assert set(keys) == set(LOWER) - later
+    assert all(row.rule and not row.rule.endswith(".") for row in rows)
+
+
+def test_first_opsets() -> None:
+    found = {row.name: row.since for row in operators.rows() if not row.domain}
+    assert found["Conv"] == 10 and found["Einsum"] == 12 and found["Gelu"] == 20 and found["LayerNormalization"] == 17
+
+
+def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ops"]) == 0
+    assert capsys.readouterr().out == operators.markdown() + "\n"
+    assert main(["ops", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    conv = next(row for row in table["operators"] if row["name"] == "Conv")
+    assert conv["domain"] == "ai.onnx" and conv["build"] and table["opsets"] == [10, 23]
+    assert {row["name"] for row in table["operators"] if not row["build"]} >= {"GRU", "LSTM", "DynamicQuantizeLinear"}
