@@ -21,7 +21,8 @@ from codegen.passes.carry_state import carry_state
 from codegen.passes.make_endless import make_endless
 from codegen.plan import streaming
 from codegen.plan.layout import layout
-from codegen.plan.rules import ended_tensors
+from codegen.plan import outputs as plan_outputs
+from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.version import VERSION
 
 
@@ -43,11 +44,33 @@ def compile_model(path: Path, options: Options) -> Compiled:
     if errors:
         raise CodegenError("receptive field", errors)
     stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
+    _check_lengths(graph)
     memory = layout(graph, stream)
     report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
     return Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
+
+
+def _check_lengths(graph: Graph) -> None:
+    """Refuse a model that fails offline itself: joins of unequal lengths at its T, or at every T."""
+    time = graph.time_graph()
+    if graph.clip_length is not None:
+        if plan_outputs.is_legal(time, graph.clip_length):
+            return
+        at, text = graph.clip_length, f"at T = {graph.clip_length}"
+    elif plan_outputs.legal_lengths(time).never:
+        at, text = streaming.warm_up(time) + 1, "at every length"
+    else:
+        return
+    lengths, faults = lengths_with_faults(time, at)
+    problems = []
+    for node in graph.nodes:
+        if node.name in faults:
+            sizes = ", ".join(f"{x} ({lengths[x]} frames)" for x in dict.fromkeys(node.inputs))
+            found = f"its operands have unequal lengths {text}: {sizes}"
+            problems.append(Problem(node.where, found, "equal lengths", "Crop or pad one branch along the stream axis"))
+    raise CodegenError("plan", problems or [Problem(graph.name, f"the model yields no output {text}")])
 
 
 def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:

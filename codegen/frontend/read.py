@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from codegen.ops.conv import Conv
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
 from codegen.ops.pool import Pool
 from codegen.ops.resample import ConvTranspose
+from codegen.ops.shape import PadFrames
 
 STAGE = "import"
 # Trial lengths of an endless stream: a multiple of every usual total stride, so that joins after strides agree.
@@ -117,7 +119,15 @@ def _trace(
 ) -> list[PinnedInput] | None:
     """Follow pointwise operators back to a graph input and find the axis with this size and stride."""
     producers = {node.output: node for node in graph.nodes}
-    while tensor in producers and isinstance(producers[tensor].op, Quantize | Dequantize | Unary | Binary):
+    while tensor in producers:
+        op = producers[tensor].op
+        if isinstance(op, PadFrames):
+            before = _unpadded(op, size, stride)
+            if before is None:
+                return None
+            size, stride = before
+        elif not isinstance(op, Quantize | Dequantize | Unary | Binary):
+            return None
         tensor = producers[tensor].inputs[0]
     for index, port in enumerate(graph.inputs):
         if port.tensor != tensor:
@@ -125,6 +135,14 @@ def _trace(
         for axis, pieces in enumerate(port.view.axes):
             if len(pieces) == 1 and pieces[0].size == size and pieces[0].stride == stride:
                 return with_stream_axis(pinned, index, axis)
+    return None
+
+
+def _unpadded(pad: PadFrames, size: int, stride: int | None) -> tuple[int, int] | None:
+    """(size, stride) in the unpadded frame of the padded axis with this size and stride."""
+    for i, length in enumerate(pad.frame_out):
+        if length == size and prod(pad.frame_out[i + 1 :]) == stride:
+            return pad.frame_in[i], prod(pad.frame_in[i + 1 :])
     return None
 
 

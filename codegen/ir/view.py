@@ -72,6 +72,11 @@ class View:
         at = self.time_axis
         return at is None or len(self.axes[at]) == 1
 
+    def with_length(self, length: int) -> View:
+        """The same layout with another number of frames (joins are checked where strides are known, not here)."""
+        axes = tuple(tuple(Piece(length, None) if p.is_time else p for p in axis) for axis in self.axes)
+        return View(self.tensor, axes)
+
     def transpose(self, perm: Sequence[int]) -> View:
         return View(self.tensor, tuple(self.axes[i] for i in perm))
 
@@ -120,3 +125,15 @@ class View:
             return (-max(strides, default=1 << 60), i)
 
         return tuple(sorted(range(len(self.axes)), key=key))
+
+
+def same_lengths(views: Sequence[View]) -> list[View]:
+    """Views whose stream axes meet, with the shortest of their lengths: whether they may meet is the planner's question,
+    which knows the strides and names both paths."""
+    at = {view.time_axis for view in views}
+    if len(at) != 1 or None in at or not all(view.time_is_alone() for view in views):
+        return list(views)
+    axis = at.pop()
+    assert axis is not None
+    length = min(view.shape[axis] for view in views)
+    return [view.with_length(length) for view in views]
