@@ -13,7 +13,6 @@ from codegen.ops.einsum import EinsumS8
 from codegen.ops.matmul import Loop, MatMulS8
 
 
-
 def loops(nest: Sequence[Loop], channel: Sequence[int] = ()) -> list[tuple[int, int, int, int]]:
     """Loops as the templates print them: (size, a, b, channel); a nest has at least one."""
     steps = [*channel, *[0] * (len(nest) - len(channel))]
@@ -62,7 +61,7 @@ def einsum(op: EinsumS8, prefix: str, params: RequantParams) -> tuple[dict[str, 
     constants = {f"c{i}": typed(codes, "a constant operand") for i, codes in enumerate(op.constants)}
     numbers = {
         "steps": steps,
-        "values": count + len(op.steps),
+        "value_count": count + len(op.steps),
         "operands": list(range(op.streams)),
         "constant_at": [(f"c{i}", op.streams + i) for i in range(len(op.constants))],
         "requantize": initializer,
