@@ -18,7 +18,7 @@ from codegen.frontend.constants import fold
 from codegen.frontend.load import Model, OnnxNode, printable
 from codegen.frontend.stream_axis import PinnedInput
 from codegen.ir.graph import Const, Graph, Node, Port, Tensor
-from codegen.ir.view import Piece, View, compact
+from codegen.ir.view import Axis, Piece, View, compact
 from codegen.ops.base import Op
 
 STAGE = "import"
@@ -141,11 +141,14 @@ def lower(
 
 def _input(ctx: Lowering, pinned: PinnedInput) -> Port:
     shape, axis = pinned.shape, pinned.stream_axis
-    frame = [size for i, size in enumerate(shape) if i != axis]
+    order = pinned.frame_order or tuple(i for i in range(len(shape)) if i != axis)
+    frame = [shape[i] for i in order]
     name = ctx.new_tensor(pinned.name, frame or [1], 1 if axis is None else shape[axis])
-    axes = compact(frame)
+    axes: list[Axis] = [() for _ in shape]
+    for i, pieces in zip(order, compact(frame), strict=True):
+        axes[i] = pieces
     if axis is not None:
-        axes.insert(axis, (Piece(shape[axis], None),))
+        axes[axis] = (Piece(shape[axis], None),)
     view = View(name, tuple(axes))
     ctx.values[pinned.name] = view
     return Port(pinned.name, view, pinned.dtype, pinned.declared)

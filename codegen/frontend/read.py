@@ -15,14 +15,14 @@ from codegen.errors import CodegenError, Problem
 from codegen.frontend.load import Model, load
 from codegen.frontend.lower import lower
 from codegen.frontend.stream_axis import WHOLE, PinnedInput, pin, with_stream_axis
-from codegen.ir.graph import Graph
+from codegen.ir.graph import Graph, Port
 from codegen.ir.view import View
 from codegen.ops import LOWER
 from codegen.ops.conv import Conv
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
 from codegen.ops.pool import Pool
 from codegen.ops.resample import ConvTranspose
-from codegen.ops.shape import PadFrames
+from codegen.ops.shape import Copy, PadFrames
 
 STAGE = "import"
 # Trial lengths of an endless stream: a multiple of every usual total stride, so that joins after strides agree.
@@ -48,8 +48,34 @@ def read(path: Path, stream: str | None = None) -> ReadModel:
     if stream != WHOLE and all(p.stream_axis is None for p in pinned):
         pinned = _found_axis(model, pinned)
     graph, problems = _lower(model, pinned)
+    wanted = [replace(p, frame_order=_wanted_order(graph, port)) for p, port in zip(pinned, graph.inputs, strict=True)]
+    if wanted != pinned:
+        graph, problems = _lower(model, wanted)
     graph = replace(graph, notes=(*notes, *graph.notes))
     return ReadModel(model, graph, tuple(problems))
+
+
+def _wanted_order(graph: Graph, port: Port) -> tuple[int, ...] | None:
+    """The order of a frame's axes that all readers of an input copy it into: then the border may as well have it."""
+    tensors, orders = [port.tensor], set()
+    while tensors:
+        tensor = tensors.pop()
+        for node in graph.readers(tensor):
+            if isinstance(node.op, Quantize | Dequantize | Unary):
+                tensors.append(node.output)
+            elif isinstance(node.op, Copy) and node.op.offset == 0:
+                orders.add(node.op.pieces)
+            else:
+                return None
+    if len(orders) != 1:
+        return None
+    places = {axis[0]: i for i, axis in enumerate(port.view.axes) if len(axis) == 1 and not axis[0].is_time}
+    pieces = orders.pop()
+    if len(pieces) != len(places) or any(piece not in places for piece in pieces):
+        return None
+    timed = port.view.time_axis
+    rest = [i for i in range(len(port.view.axes)) if i != timed and i not in places.values()]
+    return (*rest, *(places[piece] for piece in pieces))
 
 
 def _lower(model: Model, pinned: Sequence[PinnedInput]) -> tuple[Graph, list[Problem]]:

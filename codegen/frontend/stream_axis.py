@@ -21,7 +21,10 @@ WHOLE = "none"
 
 @dataclass(frozen=True)
 class PinnedInput:
-    """A graph input with all dimensions numbers. `endless`: the stream axis has no fixed length."""
+    """A graph input with all dimensions numbers. `endless`: the stream axis has no fixed length.
+
+    `frame_order`: the other ONNX axes from the outermost to the innermost in a frame (default: as in the file).
+    """
 
     name: str
     dtype: str
@@ -29,6 +32,7 @@ class PinnedInput:
     shape: tuple[int, ...]
     stream_axis: int | None
     endless: bool
+    frame_order: tuple[int, ...] | None = None
 
     @property
     def length(self) -> int:
