@@ -23,6 +23,7 @@ from codegen.ops.base import Op
 
 STAGE = "import"
 MAX_FRAME_ELEMENTS = 1 << 26
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 class Poison:
@@ -53,7 +54,7 @@ class Lowering:
         return self.tensors[view.tensor]
 
     def code_type(self, view: View) -> str | None:
-        """'int8' or 'uint8' of quantized codes, from their QuantizeLinear or graph input; None if the view holds reals."""
+        """'int8' or 'uint8' of codes, from their QuantizeLinear or graph input; None if the view holds reals."""
         from codegen.ops.elementwise import Dequantize, Quantize
 
         producers = {node.output: node for node in self.nodes}
@@ -161,14 +162,28 @@ def _lower_node(ctx: Lowering, node: OnnxNode, functions: dict[tuple[str, str], 
         if any(isinstance(arg, Poison) for arg in args):
             pass
         else:
-            clean = [arg for arg in args if not isinstance(arg, Poison)]
-            folded = fold(node, clean, ctx.model.opset)
-            results = folded if folded is not None else _call(ctx, node, clean, functions)
+            results = _results(ctx, node, [arg for arg in args if not isinstance(arg, Poison)], functions)
     except CodegenError as error:
         ctx.problems.extend(error.problems)
     for i, name in enumerate(node.outputs):
         if name:
             ctx.values[name] = results[i] if i < len(results) else Poison()
+
+
+def _results(
+    ctx: Lowering,
+    node: OnnxNode,
+    args: Sequence[View | Const | None],
+    functions: dict[tuple[str, str], LowerFunction],
+) -> Sequence[Lowered]:
+    """What the node computes; where a contradictory file makes the operator's function stumble, an error that says so."""
+    try:
+        folded = fold(node, args, ctx.model.opset)
+        return folded if folded is not None else _call(ctx, node, args, functions)
+    except MISFITS as error:
+        text = str(error) or "an operand is missing, or constant where it must be computed"
+        found = f"its inputs or attributes do not fit the operator ({type(error).__name__}: {printable(text[:300])})"
+        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker") from error
 
 
 def _call(
@@ -187,11 +202,7 @@ def _call(
     if "subgraph" in node.attrs.values():
         raise unsupported(STAGE, node.title, "it holds a subgraph", hint="Export without control flow")
     schema.check(node, ctx.model.opset)
-    try:
-        return function(node, args, ctx)
-    except (IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        found = f"its inputs or attributes do not fit the operator ({type(error).__name__}: {error})"
-        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker") from error
+    return function(node, args, ctx)
 
 
 def _outputs(ctx: Lowering) -> list[Port]:
