@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,8 @@ class LutChannelsS8(KernelOp):
     table_of: npt.NDArray[np.uint8]
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        x = xs[0].reshape(xs[0].shape[0], -1, self.table_of.size).astype(np.int64) + 128
+        frames, *frame = xs[0].shape
+        x = xs[0].reshape(frames, prod(frame) // self.table_of.size, self.table_of.size).astype(np.int64) + 128
         codes: Codes = self.tables[self.table_of.astype(np.int64), x]
         return codes.reshape(xs[0].shape)
 
