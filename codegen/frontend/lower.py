@@ -176,7 +176,7 @@ def _results(
     args: Sequence[View | Const | None],
     functions: dict[tuple[str, str], LowerFunction],
 ) -> Sequence[Lowered]:
-    """What the node computes; where a contradictory file makes the operator's function stumble, an error that says so."""
+    """What the node computes; where a contradictory file makes the operator's function stumble, an error."""
     try:
         folded = fold(node, args, ctx.model.opset)
         return folded if folded is not None else _call(ctx, node, args, functions)
