@@ -1,6 +1,7 @@
 """The numpy reference against onnxruntime, operator by operator.
 
-onnxruntime gets a copy of the model in memory whose quantized tensors are outputs too. Each operator of the reference is
+onnxruntime gets a copy of the model in memory whose quantized tensors are outputs too, and in which nothing stands
+between an operator and its QuantizeLinear or DequantizeLinear (`make_fusible`). Each operator of the reference is
 run on onnxruntime's own input codes, so that a deviation is counted where it arises and not again downstream. The
 optimised graph says whether the integer kernels ran that the reference describes. Nothing here feeds a build.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +52,7 @@ FUSES = frozenset(
 )
 """Operators with an integer kernel that a DequantizeLinear -> operator -> QuantizeLinear group should become."""
 
+BOUNDS = frozenset("QuantizeLinear Relu Clip DequantizeLinear".split())
 MOVES = frozenset("Transpose Reshape Squeeze Unsqueeze Flatten Identity".split())
 
 
@@ -63,6 +66,7 @@ class OperatorEvidence:
     different: int = 0
     largest: float = 0.0
     kernels: set[str] = field(default_factory=set)
+    unfused: int = 0
     worst: str = ""
 
     @property
@@ -71,7 +75,7 @@ class OperatorEvidence:
         if not self.different:
             return ""
         limit, reason = DECLARED.get(self.op, (0.0, ""))
-        if "QuantizeLinear" in self.kernels and self.largest <= 1:
+        if self.unfused and self.largest <= 1:
             return f"declared: {RUNTIME_FLOAT}, not fused"
         return f"declared: {reason}" if self.largest <= limit else f"NOT DECLARED, most in {self.worst}"
 
@@ -110,6 +114,7 @@ class TappedRuntime:
 
     def __init__(self, ort: Any, path: Path, graph: Graph) -> None:
         model = onnx.load(path)
+        make_fusible(model)
         self.names = _add_outputs(model, graph)
         with tempfile.TemporaryDirectory() as temporary:
             options = session_options(ort)
@@ -122,12 +127,70 @@ class TappedRuntime:
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         return dict(zip(self.names, self.session.run(self.names, dict(feed)), strict=True))
 
-    def kernel(self, name: str) -> str:
-        """The operator that really computes a tensor: looked up through layout changes."""
+    def kernel(self, name: str, op_type: str) -> str:
+        """The operator that really computes a tensor: looked up through layout changes, and Relu and Clip of codes."""
+        through = MOVES | BOUNDS if op_type in FUSES else MOVES
         node = self.producers.get(name)
-        while node is not None and node.op_type in MOVES and node.input[0] in self.producers:
+        while node is not None and node.op_type in through and node.input[0] in self.producers:
             node = self.producers[node.input[0]]
         return "" if node is None else str(node.op_type)
+
+
+def make_fusible(model: onnx.ModelProto) -> None:
+    """Rewrite a model so that its operators stand directly between DequantizeLinear and QuantizeLinear.
+
+    The function stays: layout changes move to the codes, and rounding commutes with Relu and Clip (both are monotone).
+    """
+    graph = model.graph
+    made = {name: node for node in graph.node for name in node.output}
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(value.name for value in graph.output)
+    quantizers = {node.input[0]: node for node in graph.node if node.op_type == "QuantizeLinear"}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        source = made.get(node.input[0]) if node.input else None
+        if source is not None and node.op_type in MOVES and source.op_type == "DequantizeLinear":
+            replacement = _moved(node, source)
+            made[node.output[0]] = replacement[-1]
+        elif source is not None and _is_bound(node, source, readers, quantizers):
+            replacement = _rounded_first(node, quantizers[node.output[0]])
+        else:
+            replacement = [node]
+        nodes += replacement
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _moved(node: onnx.NodeProto, dequantize: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """DequantizeLinear -> move as move -> DequantizeLinear."""
+    codes = f"{node.output[0]}/codes"
+    move, real = onnx.NodeProto(), onnx.NodeProto()
+    move.CopyFrom(node)
+    move.input[0], move.output[0] = dequantize.input[0], codes
+    real.CopyFrom(dequantize)
+    real.name = f"{dequantize.name}/{node.output[0]}"
+    real.input[0], real.output[0] = codes, node.output[0]
+    return [move, real]
+
+
+def _is_bound(
+    node: onnx.NodeProto, source: onnx.NodeProto, readers: Counter[str], quantizers: Mapping[str, onnx.NodeProto]
+) -> bool:
+    """Whether the node is a Relu or Clip between an operator that should fuse and its QuantizeLinear."""
+    alone = readers[node.input[0]] == 1 and readers[node.output[0]] == 1 and node.output[0] in quantizers
+    return alone and node.op_type in ("Relu", "Clip") and source.op_type in FUSES
+
+
+def _rounded_first(node: onnx.NodeProto, quantize: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """QuantizeLinear -> DequantizeLinear, with the parameters that follow the bound, in front of it."""
+    codes, real = f"{node.input[0]}/codes", f"{node.input[0]}/rounded"
+    pair = []
+    for kind, x, y in (("QuantizeLinear", node.input[0], codes), ("DequantizeLinear", codes, real)):
+        pair.append(helper.make_node(kind, [x, *quantize.input[1:]], [y], f"{node.name}/{kind}"))
+    bound = onnx.NodeProto()
+    bound.CopyFrom(node)
+    bound.input[0] = real
+    return [*pair, bound]
 
 
 def _add_outputs(model: onnx.ModelProto, graph: Graph) -> list[str]:
@@ -164,12 +227,13 @@ def compare_operators(
             continue
         found = _frames(theirs[name], graph, name)
         if found is None or found.shape != codes[node.output].shape:
-            notes.append(f"{node.where}: {printable(name)} was not compared: constant channels are removed here")
+            notes.append(f"{node.where}: {printable(name)} was not compared: it has another shape here")
             continue
-        kernel = runtime.kernel(name)
-        if node.op_type in FUSES and kernel == "QuantizeLinear":
+        kernel = runtime.kernel(name, node.op_type)
+        unfused = node.op_type in FUSES and kernel == node.op_type
+        if unfused:
             notes.append(f"{node.where}: onnxruntime did not fuse it: it ran in float")
-        _count(rows, node, kernel, codes[node.output], found)
+        _count(rows, node, kernel, unfused, codes[node.output], found)
         codes[node.output] = found
     return notes
 
@@ -184,7 +248,9 @@ def _frames(x: Array, graph: Graph, name: str) -> Array | None:
     return (frames.astype(np.int16) - 128).astype(np.int8) if frames.dtype == np.uint8 else frames
 
 
-def _count(rows: dict[str, OperatorEvidence], node: Node, kernel: str, ours: Array, theirs: Array) -> None:
+def _count(
+    rows: dict[str, OperatorEvidence], node: Node, kernel: str, unfused: bool, ours: Array, theirs: Array
+) -> None:
     op = (node.op_type or type(node.op).__name__).removeprefix("QLinear")
     row = rows.setdefault(op, OperatorEvidence(op))
     delta = np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
@@ -192,6 +258,7 @@ def _count(rows: dict[str, OperatorEvidence], node: Node, kernel: str, ours: Arr
     row.values += delta.size
     row.different += int((delta > 0).sum())
     row.kernels.add(kernel)
+    row.unfused += unfused
     if delta.max(initial=0) > row.largest:
         row.largest, row.worst = float(delta.max()), node.where
 

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from codegen import evidence, host, observe, rerun
 from codegen.errors import CodegenError, input_error
+from codegen.frontend import qdq
+from codegen.frontend.read import require
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
-from codegen.pipeline import build, load_int8
+from codegen.pipeline import build, import_model, load_int8
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
@@ -143,6 +145,8 @@ def verify(
                 _compare_windows(result, path, options, graph, title, feed)
             else:
                 _compare_runtime(result, path, graph, title, feed, options.state)
+                if not options.state:
+                    _compare_operators(result, path, options, feed)
     return result
 
 
@@ -302,13 +306,17 @@ def _compare_runtime(
     for port in graph.outputs:
         theirs = np.asarray(want[port.name])
         result.runtime.append(_compare_output(f"{title}, onnxruntime", port, reference[port.name], theirs))
-    if not states:
-        _compare_operators(result, onnxruntime, path, graph, feed)
 
 
-def _compare_operators(result: Verification, ort: Any, path: Path, graph: Graph, feed: Mapping[str, Array]) -> None:
+def _compare_operators(result: Verification, path: Path, options: Options, feed: Mapping[str, Array]) -> None:
+    """Operator by operator, on the graph before passes: it has every tensor of the file."""
     try:
-        runtime = evidence.TappedRuntime(ort, path, graph)
+        import onnxruntime
+    except ImportError:
+        return
+    graph = qdq.to_int8(require(import_model(path, options)[0]))
+    try:
+        runtime = evidence.TappedRuntime(onnxruntime, path, graph)
         notes = evidence.compare_operators(graph, runtime, feed, result.operators)
     except Exception as error:  # onnxruntime raises many types; without this evidence the outputs are still compared
         result.note(f"onnxruntime does not show its internal tensors: {str(error).splitlines()[0][:200]}")
