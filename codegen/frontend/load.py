@@ -195,8 +195,8 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path) -> Array:
 def _check_external(tensor: onnx.TensorProto, folder: Path, where: str) -> None:
     location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     root = os.path.realpath(folder)
-    target = os.path.realpath(os.path.join(root, location))
-    if not location or os.path.isabs(location) or os.path.commonpath([root, target]) != root:
+    target = os.path.realpath(os.path.join(root, location.replace("\0", "")))
+    if not location or "\0" in location or os.path.isabs(location) or os.path.commonpath([root, target]) != root:
         found = f"its external data lies outside the model's folder ({printable(location)})"
         raise input_error(STAGE, where, found, "only files beside the model are read", "Save the data beside the model")
     if not os.path.isfile(target):

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from codegen.ops.einsum import EinsumChain, einsum_s8
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
 from codegen.ops.island import SelectS8, Side, island_s8
 from codegen.ops.matmul import Contract, contract_s8
+from codegen.ops.normalize import Affine, affine_tables, folded
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
 from codegen.ops.resample import ConvTranspose, LastFrame, Resample
@@ -171,6 +171,8 @@ class _Builder:
             self.reals[node.output] = _chained(base, op)
         elif isinstance(op, Binary):
             self.reals[node.output] = self._bias_added(node) or self._pair(node, op)
+        elif isinstance(op, Affine):
+            self.reals[node.output] = self._normalized(node, op)
         else:
             self.reals[node.output] = Pending(node, tuple(self.real(x) for x in node.inputs))
 
@@ -272,6 +274,8 @@ class _Builder:
             return self._force_moved(real, functions, q, node)
         if isinstance(op, Binary) and op.constant is not None:
             return self._with_constant(real, functions, q, node)
+        if isinstance(op, Affine):
+            return self._affine(real, op, functions, q, node)
         if isinstance(op, Binary) and op.kind in ("Max", "Min") and all(is_clamp(f) for f in functions):
             return self._force_selected(real, functions, q, node)
         bounds = self._bounds(functions, q, node)
@@ -483,6 +487,27 @@ class _Builder:
         bias = Const(rows, scale, zero, 0) if scale is not None and scale.size == 1 else Const(real[0])
         return Pending(replace(base.node, op=replace(base.node.op, bias=bias)), base.operands)
 
+    def _normalized(self, node: Node, op: Affine) -> Pending:
+        """BatchNormalization: part of the product before it where there is one."""
+        base = self.real(node.inputs[0])
+        if isinstance(base, Pending) and isinstance(base.node.op, Conv | ConvTranspose):
+            product = folded(op, base.node.op)
+            if product is not None:
+                return Pending(replace(base.node, op=product), base.operands)
+        return Pending(node, (base,))
+
+    def _affine(self, real: Pending, op: Affine, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
+        """A linear function per channel: one table of 256 codes for each."""
+        operand = real.operands[0]
+        before = operand.functions if isinstance(operand, Chain) else ()
+        x = self.as_codes(operand.base if isinstance(operand, Chain) else operand, real.node)
+        made = affine_tables(op, x.q, q, before, functions)
+        if made is None:
+            hint = "Fold it into the layer before it when exporting"
+            self.fail(real.node, f"{len(op.scale)} different channels", "at most 256 tables", hint)
+            raise FailedError
+        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
+
     def _with_constant(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         """A constant operand per element: one table of 256 codes for each of its values."""
         op = real.node.op
@@ -562,7 +587,7 @@ class _Builder:
         return replace(port, view=View(codes.tensor, port.view.axes), qparams=codes.q)
 
     def _float_output(self, port: Port, real: Real) -> Port | None:
-        """A real output that no QuantizeLinear rounds: codes with a table of 256 floats, or accumulators with scales."""
+        """A real output that no QuantizeLinear rounds: a table of 256 floats, or accumulators with scales."""
         if isinstance(real, Chain) and isinstance(real.base, Codes):
             q = real.base.q
             chain = numeric.chain(*(function_of(f) for f in real.functions))
@@ -583,7 +608,7 @@ class _Builder:
         return None
 
     def _softmax_output(self, port: Port, real: Pending, op: Softmax) -> Port | None:
-        """A float Softmax or LogSoftmax output: codes whose scale covers its whole range, within one code (declared)."""
+        """A float Softmax or LogSoftmax output: codes whose scale covers its range, within one code (declared)."""
         x = self.as_codes(real.operands[0], real.node)
         if op.kind == "Softmax":
             q = QParams(1.0 / 256.0, -128)

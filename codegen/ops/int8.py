@@ -82,6 +82,11 @@ def constant_tables(
             functions = [function_of(f) for f in (*before, middle, *after)]
             table = numeric.unary_table(numeric.chain(*functions), qx, qy)
         tables.append(table)
+    return channel_tables(tables, index)
+
+
+def channel_tables(tables: Sequence[npt.NDArray[np.int8]], index: npt.NDArray[np.intp]) -> LutChannelsS8:
+    """Tables, and which one each element of a frame takes, kept as short as the frame's repetition allows."""
     period = _period(index)
     return LutChannelsS8(np.stack(tables), index[:period].astype(np.uint8))
 

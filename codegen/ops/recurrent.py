@@ -78,9 +78,7 @@ def lower_norm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
     x = args[0]
     assert isinstance(x, View)
     at = x.time_axis
-    if node.op_type == "BatchNormalization":
-        over_time = False
-    elif node.op_type == "LayerNormalization":
+    if node.op_type == "LayerNormalization":
         over_time = at is not None and at >= int(node.attrs.get("axis", -1)) % len(x.axes)
     elif node.op_type == "LpNormalization":
         over_time = at == int(node.attrs.get("axis", -1)) % len(x.axes)
@@ -109,7 +107,6 @@ LOWER = {
     **{
         ("", name): lower_norm
         for name in (
-            "BatchNormalization",
             "LayerNormalization",
             "InstanceNormalization",
             "GroupNormalization",
@@ -131,7 +128,4 @@ ANALYZED = {
         (*DYNAMIC, "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"),
         "dynamic quantization: its scale depends on the whole tensor; use static scales",
     ),
-}
-RULES = {
-    "BatchNormalization": "constant parameters; folded into a Conv before it, else a table per channel",
 }
