@@ -255,7 +255,8 @@ class Matchbox(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.Conv1d(6, 6, 11, padding="same", groups=6), nn.Conv1d(6, 8, 1)
-        self.c, self.d = nn.Conv1d(8, 8, 13, padding="same", dilation=2, groups=8), nn.Conv1d(8, 8, 1)
+        # onnxruntime does not run the legacy exporter's auto_pad with a dilation: explicit pads there.
+        self.c, self.d = nn.Conv1d(8, 8, 13, padding=12, dilation=2, groups=8), nn.Conv1d(8, 8, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.b(self.a(x)))
