@@ -77,9 +77,16 @@ class Layout:
     order: tuple[tuple[str, int], ...]
     overlay: Placement | None
     working: dict[str, int]
-    arena_bytes: int
-    arena_bound: int
+    arena: Placement
     last_read: dict[str, int]
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.arena.total
+
+    @property
+    def arena_bound(self) -> int:
+        return self.arena.lower_bound
 
     @property
     def used_bytes(self) -> int:
@@ -147,8 +154,7 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
         tuple(order),
         overlay,
         working,
-        placed.total,
-        placed.lower_bound,
+        placed,
         last,
     )
 

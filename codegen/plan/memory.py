@@ -29,6 +29,7 @@ class Placement:
     offsets: dict[str, int]
     total: int
     lower_bound: int
+    buffers: tuple[Buffer, ...] = ()
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
@@ -55,7 +56,7 @@ def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
         offsets = _greedy(sorted(buffers, key=order), alignment)
         total = max((offsets[b.name] + b.bytes for b in buffers), default=0)
         if best is None or total < best.total:
-            best = Placement({b.name: offsets[b.name] for b in buffers}, total, bound)
+            best = Placement({b.name: offsets[b.name] for b in buffers}, total, bound, tuple(buffers))
     assert best is not None
     return best
 
