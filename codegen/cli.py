@@ -24,6 +24,11 @@ from codegen.report import Report
 from codegen.version import VERSION
 
 CONFIG_FILE = "codegen.toml"
+BUDGETS = {
+    "ram": "fail if state + scratch need more",
+    "flash": "fail if constant tables need more (code comes on top)",
+    "stack": "fail if the deepest chain of calls, measured with gcc, needs more",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     build = _command(commands, "build", _build, "write C for a quantized model")
     build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
     build.add_argument("--trace", action="store_true", default=None, help="C that records every value of every stage")
+    for what, text in BUDGETS.items():
+        build.add_argument(f"--{what}-budget", type=int, metavar="BYTES", help=text)
     _command(commands, "analyze", _analyze, "windows, memory and cost of any ONNX model, node by node")
     verify = _command(commands, "verify", _verify, "compile the C, stream data, compare with reference and onnxruntime")
     verify.add_argument("--trace", action="store_true", default=None, help="compare every stage of every node too")
@@ -135,6 +142,10 @@ def _checked(options: Options) -> Options:
         raise input_error("options", "plan", f"{options.plan}", f"one of {', '.join(PLANS)}")
     if options.plan == "whole" and (options.stream not in (None, "none") or options.endless):
         raise input_error("options", "plan", "whole, with --stream or --endless", "one of them")
+    for what in BUDGETS:
+        bytes_ = getattr(options, f"{what}_budget")
+        if bytes_ is not None and (not isinstance(bytes_, int) or isinstance(bytes_, bool) or bytes_ < 0):
+            raise input_error("options", f"{what}_budget", f"{bytes_}", "a whole number of bytes")
     rate = options.rate
     if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")
@@ -146,8 +157,7 @@ def _build(args: argparse.Namespace) -> int:
     output_folder.check(folder)
     options = _options(args)
     with _progress(args, "building"):
-        compiled = pipeline.compile_model(args.model, options)
-        files = pipeline.render(compiled)
+        compiled, files = pipeline.build_files(args.model, options)
     output_folder.write(folder, files)
     if args.json:
         print(json.dumps(compiled.report.to_json(), indent=1))

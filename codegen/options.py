@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 PLANS = ("auto", "stream", "whole")
 
 
@@ -13,11 +12,11 @@ class Options:
     """Build options.
 
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
-    `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed length
-    becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan: `stream`, `whole` (one push is the
-    whole input, layer by layer), or `auto`: whole where nothing streams, or a clip cannot. rate: input frames per second,
-    for latencies in ms. trace: observe every
-    value of every stage.
+    `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed
+    length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan:
+    `stream`, `whole` (one push is the whole input, layer by layer), or `auto`: whole where nothing streams, or a clip
+    cannot. rate: input frames per second, for latencies in ms. trace: observe every value of every stage. ram_budget,
+    flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
     """
 
     name: str | None = None
@@ -28,3 +27,6 @@ class Options:
     plan: str = "auto"
     rate: float | None = None
     trace: bool = False
+    ram_budget: int | None = None
+    flash_budget: int | None = None
+    stack_budget: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from codegen import budgets
 from codegen import report as reporting
 from codegen.emit import files
 from codegen.emit.context import Compiled
@@ -17,18 +18,35 @@ from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
-from codegen.passes.carry_state import carry_state
+from codegen.passes.carry_state import carry_state, hints
 from codegen.passes.make_endless import make_endless
-from codegen.plan import streaming
-from codegen.plan.layout import layout
 from codegen.plan import outputs as plan_outputs
+from codegen.plan import streaming
+from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.version import VERSION
 
 
 def build(path: str | Path, options: Options | None = None) -> dict[str, str]:
     """The files of the generated folder by relative path. Same input, same text. Raises CodegenError."""
-    return render(compile_model(Path(path), options or Options()))
+    return build_files(Path(path), options or Options())[1]
+
+
+def build_files(path: Path, options: Options) -> tuple[Compiled, dict[str, str]]:
+    """A compiled model and its files, within the budgets of the options."""
+    compiled = compile_model(path, options)
+    made = render(compiled)
+    budgets.check(compiled, options, made, lambda other: _memory_or_none(path, other))
+    return compiled, made
+
+
+def _memory_or_none(path: Path, options: Options) -> Layout | None:
+    """The memory plan alone, or None where the model cannot be built with these options."""
+    try:
+        _, graph = import_model(path, options)
+        return layout(graph, streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop))
+    except CodegenError:
+        return None
 
 
 def render(compiled: Compiled) -> dict[str, str]:
@@ -39,6 +57,7 @@ def render(compiled: Compiled) -> dict[str, str]:
 def compile_model(path: Path, options: Options) -> Compiled:
     """All decisions about a model, before any text is written."""
     source, graph = import_model(path, options)
+    graph = replace(graph, notes=(*graph.notes, *_state_hints(graph, options)))
     extents, joins = reporting.analyse_graph(graph)
     errors = [Problem(note.node, note.text) for note in joins if note.severity == "error"]
     if errors:
@@ -89,6 +108,15 @@ def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
         if made is not None:
             return made
     return source, graph
+
+
+def _state_hints(graph: Graph, options: Options) -> list[str]:
+    """A note where a model has inputs and outputs that look like state, and the user has named none."""
+    found = [] if options.state else hints(graph)
+    if not found:
+        return []
+    flags = " ".join(f"--state {pair}" for pair in found)
+    return [f"{', '.join(found)} look like state tensors: {flags} carries them from step to step"]
 
 
 def _is_clip(graph: Graph) -> bool:
@@ -143,7 +171,7 @@ def analyze(path: str | Path, options: Options | None = None) -> reporting.Repor
         problems += [p for p in error.problems if p not in problems]
     extents, joins = reporting.analyse_graph(graph)
     report = reporting.make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
-    notes = (*report.notes, *(f"`build` refuses it: {problem}" for problem in problems))
+    notes = (*report.notes, *_state_hints(graph, options), *(f"`build` refuses it: {problem}" for problem in problems))
     return reporting.with_notes(report, notes)
 
 

@@ -86,7 +86,8 @@ def test_report_keys_are_documented() -> None:
 def test_options_and_flags_are_documented() -> None:
     section = TEXT.split("## Options")[1].split("\n## ")[0]
     for field in fields(Options):
-        assert re.search(rf"^\| `--{field.name}[\w-]*`, `{field.name}` \|", section, re.MULTILINE), field.name
+        flag = field.name.replace("_", "-")
+        assert re.search(rf"^\| `--{flag}[\w-]*`, `{field.name}` \|", section, re.MULTILINE), field.name
     parser = cli._parser()
     commands = next(a for a in parser._actions if a.choices and "build" in a.choices).choices
     assert isinstance(commands, dict)

@@ -1,0 +1,142 @@
+"""Memory budgets: a build that needs more fails with what is largest and the nearest option that fits.
+
+RAM is the state of one instance and the scratch, as `sizeof` says in C; not the caller's buffers and not the stack.
+Flash is constant tables only: the size of the code depends on compiler and target and comes on top. Stack is the
+deepest chain of calls of the generated code, measured by compiling it with gcc (`codegen.stack_usage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from codegen.emit.context import Compiled, model_context
+from codegen.errors import EXIT_INPUT, CodegenError, Problem
+from codegen.options import Options
+from codegen.plan.layout import Layout
+from codegen.stack_usage import deepest
+
+STAGE = "budget"
+ROWS = 10
+Replan = Callable[[Options], Layout | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One contributor: `bytes` of `kind` ('state', 'scratch', 'table', 'frame of a call'), and what it is."""
+
+    bytes: int
+    kind: str
+    what: str
+
+
+def check(compiled: Compiled, options: Options, files: dict[str, str], replan: Replan) -> None:
+    """Raise CodegenError (exit code 2) if a budget is exceeded, with all that are.
+
+    `replan` is the memory plan under other options, or None where the model cannot be built so.
+    """
+    problems = []
+    if options.ram_budget is not None:
+        problems += _ram(compiled.layout, options, replan)
+    if options.flash_budget is not None:
+        problems += _flash(compiled, options.flash_budget)
+    if options.stack_budget is not None:
+        problems += _stack(compiled, files, options.stack_budget)
+    if problems:
+        raise CodegenError(STAGE, problems, EXIT_INPUT)
+
+
+def ram_bytes(layout: Layout) -> int:
+    return layout.state_bytes + layout.scratch_bytes
+
+
+def _ram(layout: Layout, options: Options, replan: Replan) -> list[Problem]:
+    budget, needed = options.ram_budget, ram_bytes(layout)
+    assert budget is not None
+    if needed <= budget:
+        return []
+    sizes = f"state {layout.state_bytes} + scratch {layout.scratch_bytes} = {needed} B"
+    found = f"{sizes}\n{table(ram_parts(layout))}\n  (parts of the scratch share memory by lifetime)"
+    return [
+        Problem("ram_budget", found, f"{budget} B are allowed, {needed - budget} B too many", _nearest(options, replan))
+    ]
+
+
+def ram_parts(layout: Layout) -> list[Part]:
+    """Every history, accumulator and new row. Parts of the scratch overlap in time: they do not add up."""
+    parts = [Part(a.bytes, "state", f"accumulators of {a.node}") for a in layout.accumulators]
+    for s in layout.storage.values():
+        if s.keep:
+            parts.append(Part(s.history_bytes, "state", f"{s.tensor}: {s.keep} kept frames of {s.frame_bytes} B"))
+        if s.fresh == "arena":
+            parts.append(Part(s.new * s.frame_bytes, "scratch", f"{s.tensor}: {s.new} new frames of {s.frame_bytes} B"))
+        if s.fresh == "carried":
+            parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: carried from step to step"))
+    return parts
+
+
+def _nearest(options: Options, replan: Replan) -> str:
+    """The first option that fits, in order of how little it changes; else the least memory that was found."""
+    assert options.ram_budget is not None
+    best: tuple[int, str] | None = None
+    for text, other in alternatives(options):
+        plan = replan(other)
+        if plan is None:
+            continue
+        size = ram_bytes(plan)
+        if size <= options.ram_budget:
+            return f"{text} fits: {size} B"
+        if best is None or size < best[0]:
+            best = (size, text)
+    if best is None:
+        return "No other hop or plan can be built"
+    return f"No hop or plan fits; the least is {best[1]} with {best[0]} B"
+
+
+def alternatives(options: Options) -> Iterator[tuple[str, Options]]:
+    """Smaller hops, largest first, then other plans with hop 1."""
+    hop = options.hop
+    smaller = sorted({1, *(n for n in (2**i for i in range(20)) if n < hop)}, reverse=True)
+    for n in smaller:
+        if n < hop:
+            yield f"--hop {n}", replace(options, hop=n)
+    for plan in ("stream", "whole"):
+        if plan != options.plan:
+            yield f"--plan {plan}", replace(options, plan=plan, hop=1)
+
+
+def flash_parts(compiled: Compiled) -> list[Part]:
+    """Every constant table of the generated C, frames of padding included."""
+    _, tables = model_context(compiled)
+    return [Part(t.bytes, "table", f"{key} ({t.comment})" if t.comment else key) for key, t in tables.items()]
+
+
+def _flash(compiled: Compiled, budget: int) -> list[Problem]:
+    parts = flash_parts(compiled)
+    needed = sum(part.bytes for part in parts)
+    if needed <= budget:
+        return []
+    found = f"constant tables {needed} B, code not counted\n{table(parts)}"
+    hint = "No option makes weights smaller: use a smaller model, or fewer channels where the table is largest"
+    return [Problem("flash_budget", found, f"{budget} B are allowed, {needed - budget} B too many", hint)]
+
+
+def _stack(compiled: Compiled, files: dict[str, str], budget: int) -> list[Problem]:
+    usage = deepest(files, compiled.name)
+    if usage.problem:
+        return [Problem("stack_budget", f"the stack cannot be measured: {usage.problem}", hint="Leave the budget out")]
+    if usage.bytes <= budget:
+        return []
+    parts = [Part(size, "call", name) for name, size in usage.chain]
+    found = f"{usage.bytes} B in the deepest chain of calls ({usage.compiler}), library functions not counted"
+    return [Problem("stack_budget", f"{found}\n{table(parts)}", f"{budget} B are allowed")]
+
+
+def table(parts: list[Part]) -> str:
+    """The largest contributors, one a line."""
+    shown = sorted((p for p in parts if p.bytes), key=lambda p: (-p.bytes, p.kind, p.what))
+    lines = [f"  {part.bytes:>9} B  {part.kind:<8} {part.what}" for part in shown[:ROWS]]
+    rest = shown[ROWS:]
+    if rest:
+        lines.append(f"  {sum(p.bytes for p in rest):>9} B           {len(rest)} more")
+    return "\n".join(lines)
