@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from codegen.errors import Problem, input_error
-from codegen.ir.graph import Carried, Graph, Port
+from codegen.ir.graph import Carried, Graph, Node, Port
+from codegen.ir.view import Piece
 from codegen.numerics import reference as numeric
+from codegen.ops.shape import Copy
 
 STAGE = "state"
+STATE_WORDS = frozenset(("next", "new", "old", "out", "in", "prev", "previous", "last", "output", "input", "updated"))
 
 
 def carry_state(graph: Graph, states: Sequence[str]) -> Graph:
@@ -34,7 +38,28 @@ def carry_state(graph: Graph, states: Sequence[str]) -> Graph:
     if any(port.view.time_axis is not None for port in inputs):
         found = "explicit state in a model with a stream axis of its own"
         raise input_error(STAGE, ", ".join(states), found, "one step per inference", "Export the model for one step")
-    return replace(graph, inputs=tuple(inputs), outputs=tuple(outputs), carried=tuple(carried), clip_length=None)
+    graph, held = _held_apart(graph, carried)
+    return replace(graph, inputs=tuple(inputs), outputs=tuple(outputs), carried=tuple(held), clip_length=None)
+
+
+def _held_apart(graph: Graph, carried: Sequence[Carried]) -> tuple[Graph, list[Carried]]:
+    """A state whose next value is another state as it is (a delay line, a swap) gets a copy of it.
+
+    States are overwritten one after the other at the end of a step: none may be the source of a later one.
+    """
+    states = {c.tensor for c in carried}
+    nodes, tensors, result = list(graph.nodes), dict(graph.tensors), []
+    for c in carried:
+        if c.source in states:
+            old, name = tensors[c.source], f"{c.tensor}_next"
+            while name in tensors:
+                name += "_"
+            tensors[name] = replace(old, name=name)
+            copy = Copy((Piece(old.frame_elements, 1),))
+            nodes.append(Node(name, copy, (c.source,), name, c.name, "Identity"))
+            c = replace(c, source=name)
+        result.append(c)
+    return graph.with_nodes(nodes, tensors), result
 
 
 def _port(ports: Sequence[Port], name: str, text: str, kind: str) -> Port:
@@ -65,23 +90,32 @@ def _carried(source: Port, target: Port) -> Carried:
         table = None
     else:
         table = numeric.unary_table(lambda x: x, (a.scale, a.zero_point), (b.scale, b.zero_point))
-    return Carried(source.name, source.tensor, target.tensor, 0 if b is None else b.zero_point, table)
+    zero = (-128 if source.unsigned else 0) if b is None else b.zero_point
+    return Carried(source.name, source.tensor, target.tensor, zero, table)
 
 
 def hints(graph: Graph) -> list[str]:
-    """`INPUT=OUTPUT` pairs that look like state: equal shapes, and names that share a stem."""
-    found = []
+    """`INPUT=OUTPUT` pairs that look like state: equal shapes, related names, and other inputs and outputs remain."""
+    found: dict[str, str] = {}
     for source in graph.inputs:
         for target in graph.outputs:
-            if source.view.shape == target.view.shape and source.view.time_axis is None and _related(source, target):
-                found.append(f"{source.name}={target.name}")
-    return found
+            fits = source.view.shape == target.view.shape and source.view.time_axis is None
+            if fits and target.name not in found.values() and _related(source.name, target.name):
+                found.setdefault(source.name, target.name)
+    if len(found) in (len(graph.inputs), len(graph.outputs)):
+        return []
+    return [f"{source}={target}" for source, target in found.items()]
 
 
-def _related(source: Port, target: Port) -> bool:
-    def stem(name: str) -> str:
-        for word in ("next", "new", "out", "in", "prev", "state", "cache", "_", ".", "n"):
-            name = name.lower().replace(word, "")
-        return name
+def _related(source: str, target: str) -> bool:
+    """Whether two names differ only by words like `in` and `out`, or by a letter at the end (h0 -> hn)."""
+    a, b = _stem(source), _stem(target)
+    return source != target and a == b and a != ""
 
-    return source.name != target.name and stem(source.name) == stem(target.name)
+
+def _stem(name: str) -> str:
+    words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+    kept = [w for w in words if w and w not in STATE_WORDS]
+    if len(kept) > 1 and kept[-1] in ("n", "0"):
+        kept.pop()
+    return "_".join(re.sub(r"(?<=.)[nx0]$", "", w) for w in kept)
