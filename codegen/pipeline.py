@@ -9,6 +9,7 @@ from codegen import budgets
 from codegen import report as reporting
 from codegen.emit import files
 from codegen.emit.context import Compiled
+from codegen.emit.footprint import constant_bytes
 from codegen.emit.names import identifier
 from codegen.emit.operators import emission
 from codegen.errors import CodegenError, Problem
@@ -68,7 +69,8 @@ def compile_model(path: Path, options: Options) -> Compiled:
     report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
-    return Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
+    compiled = Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
+    return replace(compiled, report=reporting.with_constants(report, *constant_bytes(compiled)))
 
 
 def _check_lengths(graph: Graph) -> None:

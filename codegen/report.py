@@ -11,7 +11,9 @@ from codegen.numerics.certificate import certificate
 from codegen.ops.base import KernelOp, Op
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import receptive_field
+from codegen.plan.derivation import History, histories
 from codegen.plan.layout import Layout
+from codegen.plan.memory import Placement
 from codegen.plan.receptive_field import Extent, JoinNote
 from codegen.plan.rounding import proof_of
 from codegen.plan.streaming import StreamPlan
@@ -50,8 +52,20 @@ class OutputRow:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """Buffers that share memory over time: the steps of a tick, or the ticks of a clip."""
+
+    steps: tuple[str, ...]
+    placement: Placement
+
+
+@dataclass(frozen=True)
 class Report:
-    """Everything measured about one build."""
+    """Everything measured about one build. `arena` is None where nothing could be planned.
+
+    `weight_bytes` are the tables of the weights file, `constant_bytes` those and the structs that tell kernels about
+    them, on a 32-bit target.
+    """
 
     kind: str
     hop: int
@@ -65,6 +79,10 @@ class Report:
     scratch_bytes: int
     notes: tuple[str, ...]
     legal: str
+    constant_bytes: int = 0
+    histories: tuple[History, ...] = ()
+    arena: Picture | None = None
+    overlay: Picture | None = None
 
     def summary(self) -> list[str]:
         """Sentences for the head of the generated header."""
@@ -92,12 +110,16 @@ class Report:
                 "state_bytes": self.state_bytes,
                 "scratch_bytes": self.scratch_bytes,
                 "weight_bytes": self.weight_bytes,
+                "constant_bytes": self.constant_bytes,
                 "macs_per_frame": self.macs_mean,
                 "macs_per_push": self.macs_peak,
             },
             "legal_lengths": self.legal,
             "nodes": [_row_json(row) for row in self.nodes],
             "outputs": [_output_json(row, self.rate) for row in self.outputs],
+            "histories": [_history_json(row) for row in self.histories],
+            "arena": _picture_json(self.arena),
+            "state_overlay": _picture_json(self.overlay),
             "notes": list(self.notes),
         }
 
@@ -149,6 +171,39 @@ def _output_json(row: OutputRow, rate: float | None) -> dict[str, Any]:
         result["lookahead_ms"] = 1000.0 * row.lookahead / rate
         result["hop_wait_ms"] = 1000.0 * row.hop_wait / rate
     return result
+
+
+def _history_json(row: History) -> dict[str, Any]:
+    return {
+        "tensor": row.tensor,
+        "frame_bytes": row.frame_bytes,
+        "history_frames": row.keep,
+        "new_frames": row.new,
+        "ring_frames": row.ring,
+        "why": list(row.why),
+    }
+
+
+def _picture_json(picture: Picture | None) -> dict[str, Any] | None:
+    if picture is None:
+        return None
+    placed = picture.placement
+    buffers = [
+        {
+            "name": b.name,
+            "bytes": b.bytes,
+            "offset": placed.offsets[b.name],
+            "first_step": b.first_step,
+            "last_step": b.last_step,
+        }
+        for b in placed.buffers
+    ]
+    return {
+        "bytes": placed.total,
+        "lower_bound": placed.lower_bound,
+        "steps": list(picture.steps),
+        "buffers": buffers,
+    }
 
 
 def make_report(
@@ -206,7 +261,29 @@ def make_report(
         layout.scratch_bytes if layout else 0,
         tuple(notes),
         legal,
+        0,
+        histories(graph, plan) if plan else (),
+        _arena(graph, layout) if layout else None,
+        _overlay(plan, layout) if plan and layout else None,
     )
+
+
+def _arena(graph: Graph, layout: Layout) -> Picture:
+    """Scratch over the steps of one tick, and of the end of the sequence."""
+    steps = ["the tick's input"]
+    for kind, i in layout.order:
+        steps.append(f"{graph.nodes[i].where}{', at the end' if kind == 'end' else ''}")
+    if graph.carried:
+        steps.append("carry the state")
+    return Picture(tuple(steps), layout.arena)
+
+
+def _overlay(plan: StreamPlan, layout: Layout) -> Picture | None:
+    """A clip's state over its ticks, named by the input frames that have arrived."""
+    if layout.overlay is None:
+        return None
+    ticks = 1 + max((b.last_step for b in layout.overlay.buffers), default=0)
+    return Picture(tuple(f"{max(0, plan.start + t * plan.hop)} input frames" for t in range(ticks)), layout.overlay)
 
 
 def _certificate(op: Op) -> dict[str, Any] | None:
@@ -250,6 +327,11 @@ def analyse_graph(graph: Graph) -> tuple[dict[str, Extent], list[JoinNote]]:
     time = graph.time_graph()
     extents = receptive_field.analyse(time)
     return extents, receptive_field.joins(time, extents)
+
+
+def with_constants(report: Report, table_bytes: int, struct_bytes: int) -> Report:
+    """The report with the bytes that the finished C has in its constant tables and structs."""
+    return replace(report, weight_bytes=table_bytes, constant_bytes=table_bytes + struct_bytes)
 
 
 def with_notes(report: Report, notes: tuple[str, ...]) -> Report:
