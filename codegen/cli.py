@@ -101,6 +101,8 @@ def _command(
     parser.add_argument("--plan", choices=PLANS, help="stream, whole (one push is the whole input) or auto (default)")
     parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
     parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
+    parser.add_argument("--cut-input", action="append", metavar="TENSOR", help="start at this tensor (repeatable)")
+    parser.add_argument("--cut-output", action="append", metavar="TENSOR", help="end at this tensor (repeatable)")
     parser.add_argument("--rate", type=float, metavar="HZ", help="input frames per second, for latencies in ms")
     parser.add_argument("--config", type=Path, metavar="TOML", help=f"options file (default: ./{CONFIG_FILE})")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -124,7 +126,11 @@ def _options(args: argparse.Namespace) -> Options:
         given = getattr(args, key, None)
         if given is not None:
             values[key] = given
-    values["state"] = tuple(values.get("state") or ())
+    for key in ("state", "cut_input", "cut_output"):
+        listed = values.get(key) or ()
+        if not isinstance(listed, list | tuple) or not all(isinstance(item, str) for item in listed):
+            raise input_error("options", key, f"{listed}", "a list of texts")
+        values[key] = tuple(listed)
     return _checked(Options(**values))
 
 

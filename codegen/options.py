@@ -15,7 +15,8 @@ class Options:
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed
     length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan:
     `stream`, `whole` (one push is the whole input, layer by layer), or `auto`: whole where nothing streams, or a clip
-    cannot. rate: input frames per second, for latencies in ms. trace: observe every value of every stage. ram_budget,
+    cannot. rate: input frames per second, for latencies in ms. trace: observe every value of every stage. cut_input,
+    cut_output: tensors where the part to build starts and ends (`codegen.frontend.cut`). ram_budget,
     flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
     """
 
@@ -27,6 +28,8 @@ class Options:
     plan: str = "auto"
     rate: float | None = None
     trace: bool = False
+    cut_input: tuple[str, ...] = ()
+    cut_output: tuple[str, ...] = ()
     ram_budget: int | None = None
     flash_budget: int | None = None
     stack_budget: int | None = None

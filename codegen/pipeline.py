@@ -14,6 +14,7 @@ from codegen.emit.names import identifier
 from codegen.emit.operators import emission
 from codegen.errors import CodegenError, Problem
 from codegen.frontend import qdq
+from codegen.frontend.cut import Cuts
 from codegen.frontend.read import ReadModel, read, require
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
@@ -96,7 +97,8 @@ def _check_lengths(graph: Graph) -> None:
 
 def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
     """The file, and the int8 graph that reference and C both compute."""
-    source = read(path, "none" if options.state or options.plan == "whole" else options.stream)
+    whole = options.state or options.plan == "whole"
+    source = read(path, "none" if whole else options.stream, cuts(options))
     may_be_whole = options.plan == "auto" and options.stream is None and not options.endless and _is_clip(source.graph)
     try:
         graph = import_int8(require(source), options)
@@ -110,6 +112,11 @@ def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
         if made is not None:
             return made
     return source, graph
+
+
+def cuts(options: Options) -> Cuts:
+    """The part of the model that the options ask for."""
+    return Cuts(tuple(options.cut_input), tuple(options.cut_output))
 
 
 def _state_hints(graph: Graph, options: Options) -> list[str]:
@@ -129,7 +136,7 @@ def _is_clip(graph: Graph) -> bool:
 def _whole(path: Path, options: Options, reason: str) -> tuple[ReadModel, Graph] | None:
     """The model with one push for the whole input, and a note why; None where it cannot be built so either."""
     try:
-        source = read(path, "none")
+        source = read(path, "none", cuts(options))
         graph = import_int8(require(source), options)
     except CodegenError:
         return None
@@ -164,7 +171,7 @@ def load_int8(path: str | Path, options: Options | None = None) -> Graph:
 def analyze(path: str | Path, options: Options | None = None) -> reporting.Report:
     """The report of any ONNX model: int8 where it can be built, else of its operators as they are in the file."""
     options = options or Options()
-    source = read(Path(path), options.stream)
+    source = read(Path(path), options.stream, cuts(options))
     problems = list(source.problems)
     graph = source.graph
     try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +15,11 @@ import numpy.typing as npt
 from codegen import evidence, host, observe, rerun
 from codegen.errors import CodegenError, input_error
 from codegen.frontend import qdq
+from codegen.frontend.load import save_cut
 from codegen.frontend.read import require
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
-from codegen.pipeline import build, import_model, load_int8
+from codegen.pipeline import build, cuts, import_model, load_int8
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
@@ -123,6 +125,11 @@ def verify(
     path: Path, options: Options, data: Path | None = None, compiler: str | None = None, flags: Sequence[str] = ()
 ) -> Verification:
     """Build, compile and stream the model on seeded random input (and on `data`, an .npz), in several push patterns."""
+    if options.cut_input or options.cut_output:
+        with tempfile.TemporaryDirectory() as temporary:
+            part = Path(temporary) / path.name
+            save_cut(path, cuts(options), part)
+            return verify(part, replace(options, cut_input=(), cut_output=()), data, compiler, flags)
     files = build(path, options)
     graph = load_int8(path, options)
     result = Verification()
@@ -210,7 +217,7 @@ def load_data(graph: Graph, data: Path) -> dict[str, Array]:
     try:
         archive = np.load(data)
         arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise input_error(
             "verify", str(data), "not a readable .npz file", hint="Save inputs with numpy.savez"
         ) from error
@@ -220,13 +227,13 @@ def load_data(graph: Graph, data: Path) -> dict[str, Array]:
         found = next((arrays[name] for name in candidates if name in arrays), None)
         if found is None:
             raise input_error("verify", str(data), f"no array {port.name}", f"it has {', '.join(arrays)}")
-        feed[port.name] = _first_clip(found, port)
+        feed[port.name] = _first_clip(found, port, steps=bool(graph.carried))
     return feed
 
 
-def _first_clip(x: Array, port: Port) -> Array:
-    """One clip of an array that may hold a batch of them, in the type of the port."""
-    if x.ndim == len(port.shape) and port.view.time_axis != 0 and x.shape[0] != 1 and port.view.shape[0] == 1:
+def _first_clip(x: Array, port: Port, steps: bool = False) -> Array:
+    """One clip of an array that may hold a batch of them (or `steps`: all), in the type of the port."""
+    if not steps and x.ndim == len(port.shape) and port.view.time_axis != 0 and x.shape[0] != 1 and port.view.shape[0] == 1:
         x = x[:1]
     if x.dtype in (np.int8, np.uint8) and port.dtype == "float32" and port.qparams:
         zero = port.qparams.zero_point + (128 if x.dtype == np.uint8 else 0)
@@ -251,7 +258,7 @@ def _compare_c(
 
 
 def _zeros(value: Any) -> Array:
-    """The initial state: real zeros in the type and shape of a session's input."""
+    """Zeros in the type and shape of a session's input."""
     shape = [n if isinstance(n, int) else 1 for n in value.shape]
     return np.zeros(shape, np.float32 if "float" in value.type else np.int8 if "uint8" not in value.type else np.uint8)
 
@@ -296,7 +303,10 @@ def _compare_runtime(
         names = [o.name for o in session.get_outputs()]
         if states:
             zeros = {i.name: _zeros(i) for i in session.get_inputs() if i.name not in feed}
-            want = rerun.steps(lambda x: dict(zip(names, session.run(None, dict(x)), strict=True)), feed, states, zeros)
+            def run(x: Mapping[str, Array]) -> Mapping[str, Array]:
+                return dict(zip(names, session.run(None, dict(x)), strict=True))
+
+            want = rerun.steps(run, feed, states, zeros, graph)
         else:
             want = dict(zip(names, session.run(None, dict(feed)), strict=True))
     except Exception as error:

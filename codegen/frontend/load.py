@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import external_data_helper, numpy_helper
 
 from codegen.errors import CodegenError, Problem, input_error, unsupported
+from codegen.frontend.cut import NO_CUTS, Cuts, cut
 
 STAGE = "load"
 OPSETS = range(10, 24)
@@ -88,11 +89,13 @@ def printable(text: str) -> str:
     return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
 
 
-def load(path: Path) -> Model:
+def load(path: Path, cuts: Cuts = NO_CUTS) -> Model:
     """Read and check the file. Raises CodegenError (2: the file is unusable, 3: outside what the tool supports)."""
     proto, digest = _parse(path)
     if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
+        proto = _inlined(proto, path)
+    if cuts:
+        proto = cut(proto, cuts)
     opset = _opset(proto, path)
     graph = proto.graph
     constants = _constants(graph, path)
@@ -103,6 +106,13 @@ def load(path: Path) -> Model:
     if not outputs:
         raise input_error(STAGE, path.name, "the graph has no output", hint="Declare the tensors to compute as outputs")
     return Model(path.stem, opset, inputs, outputs, tuple(nodes), constants, digest)
+
+
+def save_cut(path: Path, cuts: Cuts, target: Path) -> None:
+    """The part of a model as a file of its own, for tools that take whole files. Raises CodegenError as `load` does."""
+    load(path, cuts)
+    proto = onnx.load(path)
+    onnx.save(cut(_inlined(proto, path) if proto.functions else proto, cuts), target)
 
 
 def _parse(path: Path) -> tuple[onnx.ModelProto, str]:
@@ -125,6 +135,10 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, str]:
     except (DecodeError, ValueError, RecursionError) as error:
         hint = "It is truncated, or another kind of file: export or copy the model again"
         raise input_error(STAGE, where, "not a readable ONNX protobuf", hint=hint) from error
+    bad = _not_utf8(proto)
+    if bad is not None:
+        found = f"a name or text in it is not UTF-8: {bad[:60]!r}"
+        raise input_error(STAGE, where, found, hint="It is damaged, or another kind of file: export the model again")
     if proto.ir_version <= 0 or not proto.HasField("graph"):
         raise input_error(STAGE, where, "not an ONNX model (no ir_version or no graph)", hint="Export it as ONNX")
     if proto.ir_version > NEWEST_IR:
@@ -136,6 +150,29 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, str]:
             "Export for an older IR version (set model.ir_version, or update this tool)",
         )
     return proto, hashlib.sha256(data).hexdigest()
+
+
+def _not_utf8(message: Message) -> bytes | None:
+    """A string field that is no text (protobuf hands it out as bytes), or None."""
+    for descriptor, value in message.ListFields():
+        values = [value] if isinstance(value, str | bytes | Message) else value
+        if descriptor.type == descriptor.TYPE_STRING:
+            bad = next((v for v in values if isinstance(v, bytes)), None)
+        elif descriptor.type == descriptor.TYPE_MESSAGE:
+            bad = next((found for v in values if (found := _not_utf8(v)) is not None), None)
+        else:
+            continue
+        if bad is not None:
+            return bad
+    return None
+
+
+def _inlined(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except Exception as error:
+        found = f"its functions cannot be inlined ({printable(str(error)[:200])})"
+        raise input_error(STAGE, path.name, found, hint="Export the model again") from error
 
 
 def _opset(proto: onnx.ModelProto, path: Path) -> int:

@@ -197,7 +197,7 @@ def _call(
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         known = any(op == node.op_type for _, op in functions)
         found = f"operator {printable(name)} is not known" + (" in this domain" if known else "")
-        hint = "Replace it in the model, or cut the model before it" if not known else "Use the standard operator"
+        hint = "Replace it, or build a part without it (--cut-input, --cut-output)" if not known else "Use the standard operator"
         raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
     if "subgraph" in node.attrs.values():
         raise unsupported(STAGE, node.title, "it holds a subgraph", hint="Export without control flow")

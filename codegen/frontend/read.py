@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from codegen.errors import CodegenError, Problem
+from codegen.frontend.cut import NO_CUTS, Cuts
 from codegen.frontend.load import Model, load
 from codegen.frontend.lower import lower
 from codegen.frontend.stream_axis import WHOLE, PinnedInput, pin, with_stream_axis
@@ -41,13 +42,16 @@ class ReadModel:
     problems: tuple[Problem, ...]
 
 
-def read(path: Path, stream: str | None = None) -> ReadModel:
+def read(path: Path, stream: str | None = None, cuts: Cuts = NO_CUTS) -> ReadModel:
     """Load and lower. Only faults of the file itself are raised; unsupported operators are listed in `problems`."""
-    model = load(path)
+    model = load(path, cuts)
     pinned, notes = pin(model, stream)
     if stream != WHOLE and all(p.stream_axis is None for p in pinned):
         pinned = _found_axis(model, pinned)
     graph, problems = _lower(model, pinned)
+    if problems and stream is None and all(p.stream_axis is None for p in pinned):
+        pinned = _tried_axis(model, pinned)
+        graph, problems = _lower(model, pinned)
     wanted = [replace(p, frame_order=_wanted_order(graph, port)) for p, port in zip(pinned, graph.inputs, strict=True)]
     if wanted != pinned:
         graph, problems = _lower(model, wanted)
@@ -112,6 +116,16 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(a == b)
+
+
+def _tried_axis(model: Model, pinned: list[PinnedInput]) -> list[PinnedInput]:
+    """Volumes [N, C, D, H, W] do not fit one frame: the first spatial axis along which everything can be lowered."""
+    for index, value in enumerate(pinned):
+        for axis in range(2, len(value.shape)) if len(value.shape) == 5 else ():
+            candidate = with_stream_axis(pinned, index, axis)
+            if value.shape[axis] > 1 and not lower(model, candidate, LOWER)[1]:
+                return candidate
+    return pinned
 
 
 def _found_axis(model: Model, pinned: list[PinnedInput]) -> list[PinnedInput]:
