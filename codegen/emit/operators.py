@@ -119,6 +119,7 @@ def copy_numbers(
         "operand": operand,
         "from_offset": source_at,
         "to_offset": target_at,
+        "lut": None,
     }
 
 
@@ -140,12 +141,19 @@ def _copy(op: Copy, prefix: str) -> Emission:
 
 def _concat(op: ConcatS8, prefix: str) -> Emission:
     total = sum(op.sizes) * op.inner
+    tables: dict[str, Table] = {}
     copies, at = [], 0
     for operand, size in enumerate(op.sizes):
         width = size * op.inner
-        copies.append(copy_numbers([op.outer, width], [width, 1], [total, 1], operand, 0, at))
+        copied = copy_numbers([op.outer, width], [width, 1], [total, 1], operand, 0, at)
+        values = op.tables[operand] if op.tables else None
+        if values is not None:
+            tables[f"lut{operand}"] = typed(values, f"operand {operand}: change of scale, by code + 128")
+            copied |= {"lut": f"{prefix}_lut{operand}", "outer": op.outer, "width": width, "total": total}
+        copies.append(copied)
         at += width
-    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copy_list": copies})
+    kernels = ("rt_copy_s8", "rt_stream", *(["rt_lut_s8"] if tables else []))
+    return Emission("copy", kernels, {"copy_list": copies}, tables)
 
 
 def _pad(op: PadFrames, prefix: str) -> Emission:

@@ -116,15 +116,24 @@ def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class ConcatS8(KernelOp):
-    """Joins frames [outer, n_i, inner] of equal QParams along the middle axis."""
+    """Joins frames [outer, n_i, inner] along the middle axis; operand i goes through `tables[i]` (int8 [256]) if it has one."""
 
     outer: int
     sizes: tuple[int, ...]
     inner: int
+    tables: tuple[npt.NDArray[np.int8] | None, ...] = ()
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        parts = [x.reshape(x.shape[0], self.outer, n, self.inner) for x, n in zip(xs, self.sizes, strict=True)]
+        tables = self.tables or (None,) * len(xs)
+        parts = []
+        for x, n, table in zip(xs, self.sizes, tables, strict=True):
+            codes = x if table is None else table[x.astype(np.int64) + 128]
+            parts.append(codes.reshape(x.shape[0], self.outer, n, self.inner))
         return np.concatenate(parts, axis=2)
+
+    def describe(self) -> str:
+        changed = sum(table is not None for table in self.tables)
+        return f"{changed} of {len(self.sizes)} operands rescaled" if changed else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,5 +2,6 @@
 
 from codegen.passes.constant_channels import remove_constant_channels
 from codegen.passes.fold_pads import fold_pads
+from codegen.passes.fuse_tables import fuse_tables
 
-PASSES = (fold_pads, remove_constant_channels)
+PASSES = (fold_pads, remove_constant_channels, fuse_tables)
