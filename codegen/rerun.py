@@ -1,4 +1,4 @@
-"""What the original model gives where the stream is more than the file: step by step with its state, window by window."""
+"""What the original model gives where the stream is more than the file: step by step, window by window."""
 
 from __future__ import annotations
 
@@ -8,23 +8,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import Graph
+from codegen.ir.graph import Carried, Graph
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
+Outputs = dict[str, Array]
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 
-def steps(run: Run, feed: Mapping[str, Array], states: Sequence[str], initial: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a model once per step (axis 0 of every input), its state outputs fed back into its state inputs."""
-    pairs = [text.partition("=")[::2] for text in states]
-    state = {name: initial[name] for name, _ in pairs}
+def steps(
+    run: Run, feed: Mapping[str, Array], states: Sequence[str], zeros: Mapping[str, Array], graph: Graph
+) -> Outputs:
+    """Run a model once per step (axis 0 of every input), its state outputs fed back into its state inputs.
+
+    `graph` carries the state; `zeros` has arrays in the type and shape of the state inputs. The state is a real value:
+    it starts at real 0, and codes of another scale are fed back rescaled.
+    """
+    pairs = [(text.partition("=")[2], c) for text, c in zip(states, graph.carried, strict=True)]
+    state = {c.name: _initial(zeros[c.name], c) for _, c in pairs}
     results: list[Mapping[str, Array]] = []
     for j in range(len(next(iter(feed.values())))):
         out = run({**{name: x[j : j + 1] for name, x in feed.items()}, **state})
-        state = {name: np.asarray(out[source]).astype(state[name].dtype) for name, source in pairs}
-        results.append({name: value for name, value in out.items() if name not in {source for _, source in pairs}})
+        state = {c.name: _fed_back(np.asarray(out[source]), c) for source, c in pairs}
+        results.append({port.name: out[port.name] for port in graph.outputs})
     return {name: np.concatenate([r[name] for r in results]) for name in results[0]}
+
+
+def _initial(zeros: Array, c: Carried) -> Array:
+    if zeros.dtype == np.float32:
+        return zeros
+    return np.full(zeros.shape, c.initial + (128 if zeros.dtype == np.uint8 else 0), zeros.dtype)
+
+
+def _fed_back(value: Array, c: Carried) -> Array:
+    if value.dtype == np.float32 or c.table is None:
+        return value
+    shift = 0 if value.dtype == np.uint8 else 128
+    codes = c.table[value.astype(np.int64) + shift]
+    return np.asarray(codes.astype(np.int64) + (128 - shift)).astype(value.dtype)
 
 
 def windows(clip: Graph, endless: Graph, feed: Mapping[str, Array], most: int = 64) -> tuple[Array, Array]:

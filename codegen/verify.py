@@ -233,7 +233,8 @@ def load_data(graph: Graph, data: Path) -> dict[str, Array]:
 
 def _first_clip(x: Array, port: Port, steps: bool = False) -> Array:
     """One clip of an array that may hold a batch of them (or `steps`: all), in the type of the port."""
-    if not steps and x.ndim == len(port.shape) and port.view.time_axis != 0 and x.shape[0] != 1 and port.view.shape[0] == 1:
+    batched = x.ndim == len(port.shape) and port.view.time_axis != 0 and port.view.shape[0] == 1 and not steps
+    if batched and x.shape[0] != 1:
         x = x[:1]
     if x.dtype in (np.int8, np.uint8) and port.dtype == "float32" and port.qparams:
         zero = port.qparams.zero_point + (128 if x.dtype == np.uint8 else 0)
@@ -303,6 +304,7 @@ def _compare_runtime(
         names = [o.name for o in session.get_outputs()]
         if states:
             zeros = {i.name: _zeros(i) for i in session.get_inputs() if i.name not in feed}
+
             def run(x: Mapping[str, Array]) -> Mapping[str, Array]:
                 return dict(zip(names, session.run(None, dict(x)), strict=True))
 

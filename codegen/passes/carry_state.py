@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from codegen.errors import Problem, input_error
+from codegen.errors import input_error
 from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.view import Piece
 from codegen.numerics import reference as numeric
@@ -57,8 +57,9 @@ def _held_apart(graph: Graph, carried: Sequence[Carried]) -> tuple[Graph, list[C
             tensors[name] = replace(old, name=name)
             copy = Copy((Piece(old.frame_elements, 1),))
             nodes.append(Node(name, copy, (c.source,), name, c.name, "Identity"))
-            c = replace(c, source=name)
-        result.append(c)
+            result.append(replace(c, source=name))
+        else:
+            result.append(c)
     return graph.with_nodes(nodes, tensors), result
 
 
