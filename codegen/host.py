@@ -44,8 +44,8 @@ def load(
 ) -> HostModel:
     """Compile the C in a generated folder and load it.
 
-    compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError if the folder is not a generated one or the C does
-    not compile.
+    compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError if
+    the folder is not a generated one or the C does not compile.
     """
     folder = Path(out_dir)
     try:
