@@ -56,13 +56,39 @@ def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
     if alignment < 1 or len({b.name for b in buffers}) != len(buffers):
         raise plan_error("arena", f"alignment {alignment}, {len(buffers)} buffers", "alignment >= 1 and unique names")
     bound = lower_bound(buffers)
-    best: Placement | None = None
-    for order in _ORDERS:
-        offsets = _greedy(sorted(buffers, key=order), alignment)
-        total = max((offsets[b.name] + b.bytes for b in buffers), default=0)
-        if best is None or total < best.total:
-            best = Placement({b.name: offsets[b.name] for b in buffers}, total, bound, tuple(buffers))
-    assert best is not None
+    orders = [sorted(buffers, key=key) for key in _ORDERS]
+    totals = [_total(buffers, _greedy(order, alignment)) for order in orders]
+    best = orders[totals.index(min(totals))]
+    if min(totals) > bound:
+        best = _search(buffers, best, alignment, bound)
+    offsets = _greedy(best, alignment)
+    return Placement({b.name: offsets[b.name] for b in buffers}, _total(buffers, offsets), bound, tuple(buffers))
+
+
+def _total(buffers: Sequence[Buffer], offsets: dict[str, int]) -> int:
+    return max((offsets[b.name] + b.bytes for b in buffers), default=0)
+
+
+def _search(buffers: Sequence[Buffer], order: list[Buffer], alignment: int, bound: int) -> list[Buffer]:
+    """Hill climbing over placement orders by swaps and moves, with a fixed seed and a bounded number of trials."""
+    rng = random.Random(SEARCH_SEED)
+    best, least = list(order), _total(buffers, _greedy(order, alignment))
+    current, value = best, least
+    for _ in range(SEARCH_TRIALS if len(order) > 1 else 0):
+        if least <= bound:
+            break
+        trial = list(current)
+        if rng.random() < 0.5:
+            i, j = rng.sample(range(len(trial)), 2)
+            trial[i], trial[j] = trial[j], trial[i]
+        else:
+            trial.insert(rng.randrange(len(trial)), trial.pop(rng.randrange(len(trial))))
+        total = _total(buffers, _greedy(trial, alignment))
+        # A few steps upwards leave local minima.
+        if total <= value or rng.random() < 0.02:
+            current, value = trial, total
+        if total < least:
+            best, least = trial, total
     return best
 
 
