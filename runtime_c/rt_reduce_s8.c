@@ -8,6 +8,14 @@ void rt_sum_s8(const int8_t *x, const rt_block_t *b, int32_t *acc)
                 acc[i] += *x++;
 }
 
+void rt_unsum_s8(const int8_t *x, const rt_block_t *b, int32_t *acc)
+{
+    for (int32_t o = 0; o < b->outer; ++o, acc += b->inner)
+        for (int32_t k = 0; k < b->n; ++k)
+            for (int32_t i = 0; i < b->inner; ++i)
+                acc[i] -= *x++;
+}
+
 void rt_best_s8(const int8_t *x, const rt_block_t *b, int32_t flip, uint8_t *best)
 {
     for (int32_t o = 0; o < b->outer; ++o, best += b->inner)

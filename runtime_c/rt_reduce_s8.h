@@ -14,6 +14,8 @@ typedef struct {
 
 /* acc[outer][inner] += sum over n of x. */
 void rt_sum_s8(const int8_t *x, const rt_block_t *b, int32_t *acc);
+/* acc[outer][inner] -= sum over n of x: a frame leaves the window. */
+void rt_unsum_s8(const int8_t *x, const rt_block_t *b, int32_t *acc);
 /* best[outer][inner] = max(best, x + 128); with flip -1 the minimum: max(best, 127 - x). 0 is below every code. */
 void rt_best_s8(const int8_t *x, const rt_block_t *b, int32_t flip, uint8_t *best);
 /* Codes of the best: y = best - 128, or 127 - best with flip -1. */

@@ -270,7 +270,7 @@ def _history_pointer(c: Compiled, tensor: str, names: Names) -> str:
 
 def _accumulator_pointer(c: Compiled, node: Node, ident: str) -> str:
     assert isinstance(node.op, KernelOp)
-    kept = node.op.accumulator()
+    kept = node.op.accumulator() or node.op.running()
     if c.layout.overlay is None or kept is None:
         return f"r->st->{ident}_acc"
     offset = c.layout.overlay.offsets[f"acc {node.name}"]

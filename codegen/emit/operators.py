@@ -279,7 +279,8 @@ def _reduce(op: ReduceS8, prefix: str) -> Emission:
 
 def _sliding(op: SlidingReduceS8, prefix: str) -> Emission:
     made = _reduce(op.reduce, prefix)
-    return replace(made, template="reduce_sliding", numbers=made.numbers | {"frames": op.reduce.frames})
+    template = "reduce_running" if op.running() else "reduce_sliding"
+    return replace(made, template=template, numbers=made.numbers | {"frames": op.reduce.frames})
 
 
 def fit_sum(op: ReduceS8) -> LinearParams:

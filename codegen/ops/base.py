@@ -58,6 +58,10 @@ class KernelOp(Op):
         """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
         return None
 
+    def running(self) -> tuple[str, int] | None:
+        """(C type, elements) that a window keeps from frame to frame so that it need not be summed anew."""
+        return None
+
     def rounding(self) -> Rounding | None:
         """How int32 accumulators become codes, and which accumulators can occur; None where none are rounded."""
         return None

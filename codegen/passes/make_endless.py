@@ -22,7 +22,11 @@ STAGE = "endless"
 
 @dataclass(frozen=True, eq=False)
 class SlidingReduceS8(KernelOp):
-    """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8."""
+    """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8.
+
+    Sums run: the newest frame is added, and the oldest taken off once the result is out. int32 sums are exact in any
+    order, so nothing drifts. Maxima cannot be taken off: they are found anew for every frame.
+    """
 
     reduce: ReduceS8
     final = ReduceS8.final
@@ -36,9 +40,13 @@ class SlidingReduceS8(KernelOp):
     def code_bounds(self) -> tuple[int, int]:
         return self.reduce.bounds
 
+    def running(self) -> tuple[str, int] | None:
+        outer, _, inner = self.reduce.block
+        return None if self.reduce.kind in ("Max", "Min") else ("int32_t", outer * inner)
+
     def scratch_bytes(self) -> int:
         outer, _, inner = self.reduce.block
-        return outer * inner * (1 if self.reduce.kind in ("Max", "Min") else 4)
+        return 0 if self.running() else outer * inner
 
     def reference(self, xs: tuple[Codes, ...] | list[Codes]) -> Codes:
         x, frames = xs[0], self.reduce.frames

@@ -128,8 +128,8 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
         assert isinstance(op, KernelOp)
         if kind == "node" and op.scratch_bytes():
             buffers.append(Buffer(f"work {graph.nodes[i].name}", op.scratch_bytes(), step, step))
-        kept = op.accumulator()
-        if kind == "end" and kept:
+        kept = op.accumulator() if kind == "end" else op.running()
+        if kept:
             accumulators.append(Accumulator(graph.nodes[i].name, *kept))
     accumulators.sort(key=lambda a: a.ctype != "int32_t")
     placed = place(buffers, ALIGNMENT)
