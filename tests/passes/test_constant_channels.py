@@ -16,15 +16,15 @@ from codegen.emit.context import Compiled
 from codegen.frontend import qdq
 from codegen.frontend.read import read, require
 from codegen.ir.graph import Graph, Node, Port, QParams, Tensor
-from codegen.ir.time import Join, Window
+from codegen.ir.time import Join, Last, Transposed, Window
 from codegen.ir.view import Piece, View, compact
-from codegen.ops.conv import ConvS8, Requantize
+from codegen.ops.conv import ConvAccS8, ConvS8, Requantize
 from codegen.ops.geometry import Geometry, window_length
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, pair_s8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
-from codegen.ops.transposed import UpsampleS8
+from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
 from codegen.passes import PASSES
 from codegen.passes.channel_rewrite import affine, shrunk
 from codegen.passes.code_intervals import analyse
@@ -118,6 +118,28 @@ def conv(net: Net, name: str, pointwise: bool | None = None) -> str:
     return net.add(op, [name], (*g.size_out, co), q, length)
 
 
+def conv_transpose(net: Net, name: str) -> str:
+    """Along the width; whole outputs and inputs without weights."""
+    rng, t = net.rng, net.tensors[name]
+    d, w, ci = t.frame_shape
+    taps, stride = int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    width = Transposed(taps, stride, 1, int(rng.integers(0, taps)), 0)
+    out = (w - 1) * stride + taps - width.left
+    if out < 1:
+        return name
+    groups = ci if rng.random() < 0.3 else 1
+    co = groups * int(rng.integers(1, 4))
+    weights = rng.integers(-127, 128, (co, 1, 1, taps, ci // groups)).astype(np.int8)
+    weights[rng.random(co) < 0.3] = 0
+    if groups == 1:
+        weights[..., rng.random(ci) < 0.2] = 0
+    q, zero = net.quant(), (t.qparams or Q).zero_point
+    requantize = Requantize(rng.uniform(0.001, 0.01, co).astype(np.float32), q.zero_point)
+    bias = rng.integers(-2000, 2000, co).astype(np.int64)
+    op = ConvTransposeS8(None, Transposed(1), width, (d, w), (d, out), weights, bias, groups, zero, requantize)
+    return net.add(op, [name], (d, out, co), q)
+
+
 def lut(net: Net, name: str) -> str:
     table = np.sort(net.rng.integers(-128, 128, 256)).astype(np.int8)
     if net.rng.random() < 0.5:
@@ -193,7 +215,7 @@ def move(net: Net, name: str) -> str:
     return net.add(Copy((Piece(d, w * c), Piece(c, 1), Piece(w, c))), [name], (d, c, w), q)
 
 
-STEPS = (conv, conv, conv, conv, lut, lut_channels, pair, pair, concat, pool, move)
+STEPS = (conv, conv, conv, conv, conv_transpose, lut, lut_channels, pair, pair, concat, pool, move)
 
 
 def random_net(seed: int, clip: bool = True) -> Graph:
@@ -220,6 +242,8 @@ def ending(net: Net, name: str) -> str:
     rng, t = net.rng, net.tensors[name]
     d, w, c = t.frame_shape
     x, q = t.qparams or Q, net.quant()
+    if rng.random() < 0.2:
+        return conv(net, net.add(LastS8(Last()), [name], (d, w, c), x, 1), True)
     if rng.random() < 0.5:
         kind = str(rng.choice(["Mean", "Average", "Max", "Min", "Sum"]))
         q = x if kind in ("Max", "Min") else q
@@ -359,6 +383,25 @@ def test_a_constant_network_keeps_one_channel_everywhere() -> None:
     small = remove_constant_channels(graph)
     assert [t.frame_shape for t in small.tensors.values()] == [(1, 4, 2), (1, 4, 1), (1, 4, 2)]
     assert_same(graph, small, feed_of(graph, 0))
+
+
+def test_accumulators_of_a_float_output_lose_inputs_only() -> None:
+    """The float output keeps its channels; its inputs that are constant go into its bias."""
+    first = pointwise([[5, 1], [0, 0], [1, 1]], [0, 500, 0])
+    last = pointwise([[1, 2, 3], [4, 5, 6]], [7, 8])
+    sums = ConvAccS8(last.geometry, last.weights, last.bias, 1, Q.zero_point, np.asarray([0.5, 0.25], np.float32))
+    net = Net(np.random.default_rng(0), (1, 4, 2), 4)
+    net.add(first, ["x"], (1, 4, 3), Q)
+    net.add(sums, ["t0"], (1, 4, 2), Q)
+    net.tensors["t1"] = replace(net.tensors["t1"], qparams=None, element_bytes=4)
+    graph = net.graph(["t1"])
+    small = remove_constant_channels(graph)
+    op = small.nodes[1].op
+    assert isinstance(op, ConvAccS8)
+    assert op.bias.tolist() == [7 + 5 * 2, 8 + 5 * 5] and op.scales.tolist() == [0.5, 0.25]
+    codes = feed_of(graph, 0)["p_x"]
+    want, got = (whole_clip.run_codes(g, {"x": codes})["t1"] for g in (graph, small))
+    assert np.array_equal(want, got)
 
 
 def test_affine_loops() -> None:
