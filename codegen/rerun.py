@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Carried, Graph
+from codegen.plan.receptive_field import analyse
+from codegen.plan.rules import lengths_with_faults
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
@@ -49,29 +52,25 @@ def _fed_back(value: Array, c: Carried) -> Array:
 
 
 def windows(clip: Graph, endless: Graph, feed: Mapping[str, Array], most: int = 64) -> tuple[Array, Array]:
-    """(sliding, re-run) codes of the first output for up to `most` windows of a long input.
+    """(sliding, re-run) codes of the first output for up to `most` windows of a long input; none if no window fits.
 
-    The k-th full window starts at frame k * S; its result is the sliding stream's frame at which that window ends.
+    Windows start every S input frames. The last frame of a window's result stands beside the last one that the sliding
+    model would give if the stream ended with that window (S = P/Q: Q output frames for every P input frames).
     """
     length = clip.clip_length or 1
     inputs = {p.tensor: whole_clip.quantize_input(np.asarray(feed[p.name]), p) for p in endless.inputs}
-    port = endless.outputs[0]
-    sliding = whole_clip.run_codes(endless, inputs)[port.tensor]
-    sliding = sliding.reshape(sliding.shape[0], -1)
+    source, port = clip.outputs[0].tensor, endless.outputs[0].tensor
+    time = endless.time_graph()
+    stride = analyse(time)[port].S or Fraction(1)
+    sliding = whole_clip.run_codes(endless, inputs)[port]
+    first = lengths_with_faults(time, length)[0][port] - 1
+    again, taken = [], []
     total = min(len(x) for x in inputs.values())
-    per_window = _frames_of(clip)
-    stride = max(1, round((total - length + 1) / max(1, sliding.shape[0] - per_window + 1)))
-    rerun, taken = [], []
-    for k in range(min(most, (total - length) // stride + 1)):
-        part = {name: x[k * stride : k * stride + length] for name, x in inputs.items()}
-        result = whole_clip.run_codes(clip, part)[clip.outputs[0].tensor].reshape(-1, sliding.shape[1])
-        at = k + per_window - 1
-        if len(result) and at < len(sliding):
-            rerun.append(result[-1])
+    for k in range(min(most, max(0, total - length) // stride.numerator + 1) if total >= length else 0):
+        start, at = k * stride.numerator, first + k * stride.denominator
+        part = {name: x[start : start + length] for name, x in inputs.items()}
+        result = whole_clip.run_codes(clip, part)[source]
+        if len(result) and 0 <= at < len(sliding):
+            again.append(result[-1])
             taken.append(sliding[at])
-    return np.asarray(taken), np.asarray(rerun)
-
-
-def _frames_of(clip: Graph) -> int:
-    """Output frames of one clip."""
-    return max(1, clip.tensors[clip.outputs[0].tensor].length)
+    return np.asarray(taken), np.asarray(again)
