@@ -82,7 +82,7 @@ class View:
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """The same elements under another shape, or None where a dimension would cut across the stream axis."""
-        rest = [piece for axis in self.axes for piece in axis if piece.size != 1]
+        rest = list(normalise([piece for axis in self.axes for piece in axis if piece.size != 1]))
         axes: list[Axis] = []
         for size in shape:
             taken: list[Piece] = []

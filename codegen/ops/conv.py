@@ -292,8 +292,19 @@ def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
     if not node.attrs.get("transB"):
         weights = _transposed(weights)
     weights = _scaled(weights, alpha)
-    bias = None if bias is None or beta == 0.0 else _scaled(bias, beta)
+    bias = None if bias is None or beta == 0.0 else _scaled(_one_row(node, bias), beta)
     return [dense(node, x, weights, bias, ctx)]
+
+
+def _one_row(node: OnnxNode, bias: Const) -> Const:
+    """C of a Gemm as one value per column; a C that differs from row to row is refused."""
+    array = bias.array
+    if array.ndim < 2 or array.shape[0] == 1:
+        return bias
+    if not np.array_equal(array, np.broadcast_to(array[:1], array.shape)):
+        found = f"a C of shape {list(array.shape)} that differs from row to row"
+        raise unsupported(STAGE, node.title, found, "one value per column", "Use Add")
+    return Const(array[0], bias.scale, bias.zero_point, 0)
 
 
 def _scaled(c: Const, factor: float) -> Const:

@@ -52,7 +52,9 @@ def parse(text: str, shapes: Sequence[tuple[int, ...]], where: str) -> Equation:
     terms = left.split(",")
     if len(terms) != len(shapes):
         raise unsupported(STAGE, where, f"{shown} has {len(terms)} operands, the node {len(shapes)}")
-    lead = max((len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True) if "..." in t), default=0)
+    lead = max(
+        (len(s) - len(t.replace("...", "")) for t, s in zip(terms, shapes, strict=True) if "..." in t), default=0
+    )
     operands = tuple(
         _term(term, len(shape), lead, f"{shown}, operand {i} of shape {list(shape)}", where)
         for i, (term, shape) in enumerate(zip(terms, shapes, strict=True))
@@ -83,9 +85,7 @@ def _term(term: str, rank: int, lead: int, shown: str, where: str) -> tuple[str,
     return (*head, *(f".{lead - rest + i}" for i in range(rest)), *tail)
 
 
-def _output(
-    term: str, operands: Sequence[tuple[str, ...]], lead: int, shown: str, where: str
-) -> tuple[str, ...]:
+def _output(term: str, operands: Sequence[tuple[str, ...]], lead: int, shown: str, where: str) -> tuple[str, ...]:
     head, dots, tail = term.partition("...")
     letters = head + tail
     known = {label for labels in operands for label in labels}
@@ -105,20 +105,26 @@ def _implicit(left: str, lead: int) -> tuple[str, ...]:
     return (*(f".{i}" for i in range(lead)), *sorted(c for c in set(letters) if letters.count(c) == 1))
 
 
-def cheapest_order(terms: Sequence[tuple[str, ...]], out: Sequence[str], sizes: dict[str, int]) -> list[tuple[int, int]]:
+def cheapest_order(
+    terms: Sequence[tuple[str, ...]], out: Sequence[str], sizes: dict[str, int]
+) -> list[tuple[int, int]]:
     """Pairs to contract, first one first; results are numbered on from len(terms). Fewest products in total.
 
     All orders are tried for up to EXHAUSTIVE operands, beyond that the cheapest next pair is taken. Ties: first pair.
     """
 
-    def pairs(live: Sequence[int], labels: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
+    def pairs(
+        live: Sequence[int], labels: dict[int, tuple[str, ...]]
+    ) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
         for at, i in enumerate(live):
             for j in live[at + 1 :]:
                 union = dict.fromkeys((*labels[i], *labels[j]))
                 wanted = {*out, *(label for k in live if k not in (i, j) for label in labels[k])}
                 yield i, j, tuple(label for label in union if label in wanted), prod(sizes[label] for label in union)
 
-    def search(live: tuple[int, ...], labels: dict[int, tuple[str, ...]], fresh: int) -> tuple[int, list[tuple[int, int]]]:
+    def search(
+        live: tuple[int, ...], labels: dict[int, tuple[str, ...]], fresh: int
+    ) -> tuple[int, list[tuple[int, int]]]:
         if len(live) == 1:
             return 0, []
         choices = list(pairs(live, labels))
@@ -323,9 +329,7 @@ def _by_stride(x: Operand, labels: Sequence[str]) -> list[str]:
     return sorted(labels, key=key)
 
 
-def _convolution(
-    node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str], ctx: Lowering
-) -> View | None:
+def _convolution(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str], ctx: Lowering) -> View | None:
     """The contraction as Conv: frames [positions][group][K] times weights [group * N][K]; None where x lies otherwise."""
     time = x.time_label
     groups = _by_stride(x, [label for label in x.labels if label in w.labels and label in out])

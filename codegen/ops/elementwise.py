@@ -178,6 +178,16 @@ def lower_identity(node: OnnxNode, args: Sequence[View | Const | None], ctx: Low
     return [args[0]]
 
 
+def lower_dropout(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
+    """Nothing in inference; training_mode is an input since opset 12."""
+    ratio, training = (*args[1:], None, None)[:2]
+    if isinstance(training, View) or (training is not None and bool(training.array.any())):
+        keeps_all = isinstance(ratio, Const) and not ratio.array.any()
+        if not keeps_all:
+            raise unsupported(STAGE, node.title, "training_mode is on", "inference", "Export with model.eval()")
+    return lower_identity(node, args, ctx)
+
+
 def lower_binary(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
     """Add, Mul, Sub, ... of two operands, broadcast as numpy does; more operands (Max, Min, Sum) pair by pair."""
     result = args[0]
@@ -233,15 +243,16 @@ def _with_constant(node: OnnxNode, x: View, const: Const, swapped: bool, ctx: Lo
     """The constant broadcast to one whole frame, in the frame's own order. It must not vary along the stream axis."""
     rank = max(len(x.axes), const.array.ndim)
     x = View(x.tensor, ((),) * (rank - len(x.axes)) + x.axes)
+    time = x.time_axis
+    grown = const.array.reshape((1,) * (rank - const.array.ndim) + const.array.shape)
+    # Before any broadcast: where the stream is endless, the constant has the length of the window it was trained for.
+    if time is not None and grown.shape[time] != 1 and (ctx.endless or grown.shape[time] == x.shape[time]):
+        found = f"a constant that varies along the stream axis (shape {list(const.array.shape)})"
+        raise unsupported(STAGE, node.title, found, "constants are the same for every frame", "Remove position terms")
     shape = np.broadcast_shapes(x.shape, const.array.shape)
     if shape != x.shape:
         found = f"a constant of shape {list(const.array.shape)} enlarges an operand of shape {list(x.shape)}"
         raise unsupported(STAGE, node.title, found, "constants broadcast to the other operand")
-    time = x.time_axis
-    grown = const.array.reshape((1,) * (rank - const.array.ndim) + const.array.shape)
-    if time is not None and grown.shape[time] != 1:
-        found = f"a constant that varies along the stream axis (shape {list(const.array.shape)})"
-        raise unsupported(STAGE, node.title, found, "constants are the same for every frame", "Remove position terms")
     order = x.storage_order()
     x = ctx.arrange(x, order, node)
     frame = ctx.tensor(x)
@@ -272,7 +283,7 @@ LOWER = {
     **{("", name): lower_binary for name in BINARY},
     ("", "Clip"): lower_clip,
     ("", "Identity"): lower_identity,
-    ("", "Dropout"): lower_identity,
+    ("", "Dropout"): lower_dropout,
     ("", "QuantizeLinear"): lower_quantize,
     ("", "DequantizeLinear"): lower_dequantize,
     ("com.microsoft", "QuantizeLinear"): lower_quantize,

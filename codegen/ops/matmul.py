@@ -95,7 +95,9 @@ class MatMulS8(KernelOp):
         """Accumulators [L, outputs]."""
         length = xs[0].shape[0]
         right = xs[-1] if self.weights is None else np.broadcast_to(self.weights, (length, self.weights.size))
-        return contracted(self.out, self.summed, centred(xs[0], self.zero_points[0]), centred(right, self.zero_points[1]))
+        return contracted(
+            self.out, self.summed, centred(xs[0], self.zero_points[0]), centred(right, self.zero_points[1])
+        )
 
     def channels(self) -> npt.NDArray[np.int64]:
         """The channel of each output."""

@@ -85,7 +85,8 @@ def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ct
             shape = attrs.get("output_shape")
             target = shape[i] if shape else x.shape[i + 2] * strides[i]
             total = (x.shape[i + 2] - 1) * strides[i] + extra[i] + extent - target
-            left = total // 2 if attrs.get("auto_pad") != "SAME_LOWER" else total - total // 2
+            # Where output_shape asks for more than the windows give, the rest is at the end.
+            left = max(0, total // 2 if attrs.get("auto_pad") != "SAME_LOWER" else total - total // 2)
             right = total - left
         rules.append(Transposed(kernel[i], strides[i], dilations[i], left, right, extra[i]))
     sizes = [
@@ -205,27 +206,44 @@ def _offset(node: OnnxNode, mapping: str, rounding: str, factor: int) -> int:
 
 
 def lower_gather(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    """Gather of one constant index: the last frame, or one step inside the frame."""
+    """Gather of constant indices: steps inside the frame, in any order, or the last frame of the stream."""
     x, index = args[0], args[1]
-    if not isinstance(x, View) or not isinstance(index, Const) or index.array.size != 1:
-        raise unsupported(STAGE, node.title, "an index that is not one constant", "one constant index", "Use Slice")
+    if not isinstance(x, View) or not isinstance(index, Const):
+        raise unsupported(STAGE, node.title, "indices computed at run time", "constant indices", "Use Slice")
     axis = int(node.attrs.get("axis", 0)) % len(x.axes)
     size = x.shape[axis]
-    at = int(index.array.ravel()[0])
-    at = at + size if at < 0 else at
-    if not 0 <= at < size:
-        raise unsupported(STAGE, node.title, f"index {int(index.array.ravel()[0])} of {size}")
+    steps = [int(i) + size if i < 0 else int(i) for i in index.array.ravel()]
+    if not steps or min(steps) < 0 or max(steps) >= size:
+        raise unsupported(STAGE, node.title, f"indices {index.array.ravel().tolist()[:8]} of {size}")
     if any(piece.is_time for piece in x.axes[axis]):
-        if at != size - 1 or not x.time_is_alone():
-            raise unsupported(STAGE, node.title, f"frame {at} of the stream", "the last frame (index -1)")
+        if steps != [size - 1] or not x.time_is_alone():
+            found = f"frames {steps[:8]} of the stream"
+            raise unsupported(STAGE, node.title, found, "the last frame (index -1)", "Build with --plan whole")
         source = ctx.tensor(x)
         name = ctx.emit(LastFrame(), [x.tensor], source.frame_shape, 1, node)
         picked = View(name, tuple(() if i == axis else a for i, a in enumerate(x.axes)))
+    elif len(steps) == 1:
+        picked = gather_steps(node, x, {axis: (steps[0], 1, 1)}, ctx) if size > 1 else x
     else:
-        picked = gather_steps(node, x, {axis: (at, 1, 1)}, ctx) if size > 1 else x
-    if index.array.ndim == 0:
-        picked = View(picked.tensor, tuple(a for i, a in enumerate(picked.axes) if i != axis))
-    return [picked]
+        picked = _gather_many(node, x, axis, steps, ctx)
+    (axes,) = [View("", (picked.axes[axis],)).reshape(index.array.shape)]
+    assert axes is not None
+    return [View(picked.tensor, (*picked.axes[:axis], *axes.axes, *picked.axes[axis + 1 :]))]
+
+
+def _gather_many(node: OnnxNode, x: View, axis: int, steps: Sequence[int], ctx: Lowering) -> View:
+    """The frame with `steps` of one axis, in that order."""
+    order = [i for i in x.storage_order() if i != x.time_axis]
+    x = ctx.arrange(x, order, node)
+    sizes = tuple(x.shape[i] for i in order)
+    index = tuple(tuple(steps) if i == axis else tuple(range(x.shape[i])) for i in order)
+    source = ctx.tensor(x)
+    frame = [len(part) for part in index]
+    name = ctx.emit(Resample(Join(), sizes, index), [x.tensor], frame, source.length, node)
+    axes = list(x.axes)
+    for i, made in zip(order, compact(frame), strict=True):
+        axes[i] = made
+    return View(name, tuple(axes))
 
 
 def lower_split(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:

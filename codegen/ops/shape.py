@@ -108,6 +108,9 @@ def lower_relabel(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowe
     else:
         target = squeezed(node, x.shape, second)
     view = x.reshape(target)
+    if view is None and prod(x.shape) == prod(target):
+        order = [i for i in range(len(x.axes)) if i != x.time_axis]
+        view = ctx.arrange(x, order, node).reshape(target) if x.time_is_alone() else None
     if view is None:
         found = f"{list(x.shape)} to {list(target)} cuts across the stream axis"
         raise unsupported(STAGE, node.title, found, "reshapes that keep it whole", "Name another axis with --stream")
