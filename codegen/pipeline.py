@@ -17,6 +17,7 @@ from codegen.frontend import qdq
 from codegen.frontend.cut import Cuts
 from codegen.frontend.read import ReadModel, read, require
 from codegen.ir.graph import Graph
+from codegen.ir.time import Unstreamable
 from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
@@ -61,7 +62,9 @@ def compile_model(path: Path, options: Options) -> Compiled:
     source, graph = import_model(path, options)
     graph = replace(graph, notes=(*graph.notes, *_state_hints(graph, options)))
     extents, joins = reporting.analyse_graph(graph)
-    errors = [Problem(note.node, note.text) for note in joins if note.severity == "error"]
+    where = {node.name: node.where for node in graph.nodes}
+    hint = "Stride or resample (Resize, ConvTranspose) one path so that both have one rate"
+    errors = [Problem(where.get(note.node, note.node), note.text, "", hint) for note in joins if note.severity == "error"]
     if errors:
         raise CodegenError("receptive field", errors)
     stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
@@ -105,7 +108,7 @@ def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
     except CodegenError as error:
         made = _whole(path, options, str(error.problems[0])) if may_be_whole else None
         if made is None:
-            raise
+            raise CodegenError(error.stage, [*error.problems, *_more(source, error)], error.exit_code) from error
         return made
     if _waits_for_whole_clip(graph):
         made = _whole(path, options, "a branch needs the whole clip before the rest can go on")
@@ -126,6 +129,21 @@ def _state_hints(graph: Graph, options: Options) -> list[str]:
         return []
     flags = " ".join(f"--state {pair}" for pair in found)
     return [f"{', '.join(found)} look like state tensors: {flags} carries them from step to step"]
+
+
+def _more(source: ReadModel, error: CodegenError) -> list[Problem]:
+    """What later stages would refuse of an endless stream: all problems of a model in one go."""
+    graph, known = source.graph, {problem.where for problem in error.problems}
+    if graph.clip_length is not None:
+        return []
+    where = {node.name: node.where for node in graph.nodes}
+    _, joins = reporting.analyse_graph(graph)
+    faults = [Problem(where.get(note.node, note.node), note.text) for note in joins if note.severity == "error"]
+    for node in graph.nodes:
+        rule = node.op.rule()
+        if isinstance(rule, Unstreamable):
+            faults.append(Problem(node.where, f"{rule.reason}: every output frame reads the whole sequence"))
+    return [fault for fault in faults if fault.where not in known]
 
 
 def _is_clip(graph: Graph) -> bool:

@@ -192,6 +192,9 @@ def _call(
     args: Sequence[View | Const | None],
     functions: dict[tuple[str, str], LowerFunction],
 ) -> Sequence[View | Const]:
+    if "subgraph" in node.attrs.values():
+        found = f"control flow: {node.op_type} holds a subgraph"
+        raise unsupported(STAGE, node.title, found, "one graph without branches", "Export without control flow")
     function = functions.get((node.domain, node.op_type))
     if function is None:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -199,8 +202,6 @@ def _call(
         found = f"operator {printable(name)} is not known" + (" in this domain" if known else "")
         hint = "Replace it, or build a part without it (--cut-input, --cut-output)" if not known else "Use the standard operator"
         raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
-    if "subgraph" in node.attrs.values():
-        raise unsupported(STAGE, node.title, "it holds a subgraph", hint="Export without control flow")
     schema.check(node, ctx.model.opset)
     return function(node, args, ctx)
 

@@ -17,6 +17,7 @@ import numpy as np
 from codegen.errors import CodegenError, Problem
 from codegen.frontend.products import FLOAT_HINT, FailedError, accumulate_s8, product_s8
 from codegen.ir.graph import Const, Decoding, Graph, Node, Port, QParams, Tensor
+from codegen.ir.time import Unstreamable
 from codegen.ir.view import View
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError
@@ -39,6 +40,7 @@ from codegen.ops.weights import NOTE as QUANTIZED
 
 STAGE = "quantization"
 MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
+WHOLE_HINT = "Use a causal form (forward only, statistics fixed at export), or one along an axis inside the frame"
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,7 +437,11 @@ class _Builder:
     def unsupported(self, node: Node) -> None:
         """Report an operator that would have to run in float."""
         self.floats += 1
-        if self._floats_everywhere():
+        rule = node.op.rule()
+        if isinstance(rule, Unstreamable):
+            found = f"{rule.reason}: every output frame reads the whole sequence"
+            self.fail(node, found, "`codegen ops` lists what streams", WHOLE_HINT)
+        elif self._floats_everywhere():
             self.fail(node, "the model is float", "QDQ or QLinear models", FLOAT_HINT)
         else:
             found = f"{node.op_type or type(node.op).__name__} cannot run on int8 codes here"

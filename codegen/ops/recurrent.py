@@ -41,7 +41,7 @@ def lower_rnn(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering
     size = int(node.attrs.get("hidden_size") or hidden.array.shape[-1])
     at = 1 if batch_first else 0
     batch = x.shape[1 - at]
-    rule: Rule = Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type}")
+    rule: Rule = Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type} along the stream axis")
     if x.time_axis != at:
         # The recurrence runs inside a frame (over frequency, say): along the stream it is pointwise.
         rule = Join()
@@ -69,7 +69,7 @@ def lower_cumsum(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     i = int(axis.array.ravel()[0]) % len(x.axes)
     if not any(piece.is_time for piece in x.axes[i]):
         return [ctx.elementwise(x, Sequential("CumSum", Join()), node)]
-    rule: Rule = Unstreamable("reverse CumSum") if node.attrs.get("reverse") else Recurrent()
+    rule: Rule = Unstreamable("reverse CumSum along the stream axis") if node.attrs.get("reverse") else Recurrent()
     return [ctx.elementwise(x, Sequential("CumSum", rule), node)]
 
 
