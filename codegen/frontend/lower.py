@@ -194,7 +194,8 @@ def _call(
 ) -> Sequence[View | Const]:
     if "subgraph" in node.attrs.values():
         found = f"control flow: {node.op_type} holds a subgraph"
-        raise unsupported(STAGE, node.title, found, "one graph without branches", "Export without control flow")
+        hint = "Export without control flow, or build a part without it (--cut-input, --cut-output)"
+        raise unsupported(STAGE, node.title, found, "one graph without branches", hint)
     function = functions.get((node.domain, node.op_type))
     if function is None:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
