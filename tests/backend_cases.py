@@ -137,15 +137,13 @@ def _wrapped(name: str, op: str, model: onnx.ModelProto, inputs: list[Array]) ->
         return
     parameters = {node.input[i] for i in PARAMETERS.get(op, ()) if i < len(node.input)}
     floats = [n for n in slots if n in values and values[n].dtype == np.float32 and n not in parameters]
-    for live in ([floats, floats[:1]] if len(floats) > 1 else [floats]):
+    for live in [floats, floats[:1]] if len(floats) > 1 else [floats]:
         made = _wrap(name, op, model, values, set(live))
         if made is not None:
             yield made
 
 
-def _wrap(
-    name: str, op: str, model: onnx.ModelProto, values: dict[str, Array], live: set[str]
-) -> NodeTest | None:
+def _wrap(name: str, op: str, model: onnx.ModelProto, values: dict[str, Array], live: set[str]) -> NodeTest | None:
     node = onnx.NodeProto()
     node.CopyFrom(model.graph.node[0])
     nodes, constants, ports = [], [], []
@@ -161,7 +159,10 @@ def _wrap(
             scale, zero = np.float32(max(float(np.abs(value).max(initial=0)), 1e-6) / 127), np.int8(0)
         codes = np.clip(np.rint(value / scale) + zero, -128, 127).astype(np.int8)
         real[n] = ((codes.astype(np.int32) - int(zero)) * scale).astype(np.float32)
-        constants += [numpy_helper.from_array(np.asarray(scale), f"{n}_s"), numpy_helper.from_array(np.asarray(zero), f"{n}_z")]
+        constants += [
+            numpy_helper.from_array(np.asarray(scale), f"{n}_s"),
+            numpy_helper.from_array(np.asarray(zero), f"{n}_z"),
+        ]
         nodes.append(helper.make_node("DequantizeLinear", [f"{n}_q", f"{n}_s", f"{n}_z"], [n]))
         if weights:
             constants.append(numpy_helper.from_array(codes, f"{n}_q"))
@@ -187,7 +188,9 @@ def _wrap(
             numpy_helper.from_array(np.asarray(scale), f"{port.name}_ys"),
             numpy_helper.from_array(np.asarray(zero), f"{port.name}_yz"),
         ]
-        nodes.append(helper.make_node("QuantizeLinear", [port.name, f"{port.name}_ys", f"{port.name}_yz"], [f"{port.name}_y"]))
+        nodes.append(
+            helper.make_node("QuantizeLinear", [port.name, f"{port.name}_ys", f"{port.name}_yz"], [f"{port.name}_y"])
+        )
         outputs.append(helper.make_tensor_value_info(f"{port.name}_y", onnx.TensorProto.INT8, answer.shape))
         want[f"{port.name}_y"] = answer.astype(np.float64) / float(scale) + int(zero)
     graph = helper.make_graph(nodes, "node_test", ports, outputs, constants)
@@ -221,7 +224,9 @@ def markdown(scores: dict[str, Score]) -> str:
         reasons = "; ".join(dict.fromkeys(reason(text) for text in score.refused.values()))
         cells = [op, score.run, len(score.passed), len(score.refused), len(score.failed), reasons]
         rows.append(f"| {' | '.join(map(str, cells))} |")
-    total = [sum(len(part) for part in parts) for parts in zip(*((s.passed, s.refused, s.failed) for s in scores.values()))]
+    total = [
+        sum(len(part) for part in parts) for parts in zip(*((s.passed, s.refused, s.failed) for s in scores.values()))
+    ]
     rows.append(f"| **all {len(scores)}** | {sum(total)} | {total[0]} | {total[1]} | {total[2]} | |")
     return "\n".join(rows)
 
