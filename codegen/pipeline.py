@@ -29,6 +29,8 @@ from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.version import VERSION
 
+WHOLE_CLIP = "one push is the whole clip"
+
 
 def build(path: str | Path, options: Options | None = None) -> dict[str, str]:
     """The files of the generated folder by relative path. Same input, same text. Raises CodegenError."""
@@ -70,6 +72,7 @@ def compile_model(path: Path, options: Options) -> Compiled:
     stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
     _check_lengths(graph)
     memory = layout(graph, stream)
+    graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
     report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
@@ -158,7 +161,14 @@ def _whole(path: Path, options: Options, reason: str) -> tuple[ReadModel, Graph]
         graph = import_int8(require(source), options)
     except CodegenError:
         return None
-    return source, replace(graph, notes=(*graph.notes, f"one push is the whole clip: {reason}"))
+    return source, replace(graph, notes=(*graph.notes, f"{WHOLE_CLIP}: {reason}"))
+
+
+def _with_cost(note: str, memory: Layout) -> str:
+    """What it costs that a clip cannot be streamed."""
+    if not note.startswith(WHOLE_CLIP):
+        return note
+    return f"{note}; tensors are kept whole, {memory.scratch_bytes} B of scratch"
 
 
 def _waits_for_whole_clip(graph: Graph) -> bool:

@@ -48,7 +48,7 @@ class SlidingReduceS8(KernelOp):
         outer, _, inner = self.reduce.block
         return 0 if self.running() else outer * inner
 
-    def reference(self, xs: tuple[Codes, ...] | list[Codes]) -> Codes:
+    def reference(self, xs: Sequence[Codes]) -> Codes:
         x, frames = xs[0], self.reduce.frames
         count = max(0, x.shape[0] - frames + 1)
         parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
