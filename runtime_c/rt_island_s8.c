@@ -4,7 +4,10 @@ static int8_t rt_island(int32_t a, int32_t b, const rt_island_t *p, int32_t prod
 {
     const int32_t left = p->a[a + 128], right = p->b[b + 128];
     const int32_t pair = (a + 128) * 256 + b + 128;
-    int32_t code = ((product ? left * right : left + right) + p->rounding) >> p->shift;
+    int32_t total = (product ? left * right : left + right) + p->rounding, code;
+    if (((total >> p->shift) ^ p->flip) & 1)
+        total -= p->parity;
+    code = total >> p->shift;
     for (int32_t i = 0; i < p->exception_count && p->exceptions[i].pair <= pair; ++i)
         if (p->exceptions[i].pair == pair)
             code = p->exceptions[i].code;

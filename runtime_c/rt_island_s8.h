@@ -9,8 +9,9 @@ extern "C" {
 #endif
 
 typedef struct {
-    const int32_t *a, *b; /* tables [256] by code + 128; of products each entry fits int16 */
+    const int32_t *a, *b; /* tables [256] by code + 128; every sum or product fits int32 */
     int32_t rounding, shift;
+    int32_t parity, flip;                 /* ties to even: t loses parity where bit `shift` of it differs from flip */
     const rt_add_exception_t *exceptions; /* ascending by pair */
     int32_t exception_count;
     int8_t lo, hi;

@@ -15,8 +15,6 @@ from codegen.ir.time import Upsample, Window
 from codegen.numerics.forms import RequantParams
 from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ratio
 from codegen.numerics.reference import average_ratio
-from codegen.passes.make_endless import SlidingReduceS8
-from codegen.plan.rounding import proof_of
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
@@ -28,6 +26,8 @@ from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
 from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
+from codegen.passes.make_endless import SlidingReduceS8
+from codegen.plan.rounding import proof_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _conv(op: Convolution, prefix: str) -> Emission:
     kernel = ("rt_conv_s8" if isinstance(op, ConvS8) else "rt_conv_acc_s8") + ("_w16" if wide else "")
     # The kernel multiplies raw codes: the input zero point is taken off here once (modulo 2^32, as the sum itself is).
     folded = _folded(op.bias, op.weights.reshape(op.weights.shape[0], -1), op.x_zero_point)
-    initializer, tables = "{0}", {}
+    initializer, tables = "{0}", dict[str, Table]()
     if isinstance(op, ConvS8):
         initializer, tables = requantize_initializer(_proved(op), prefix)
     ci, co = op.channels
@@ -472,7 +472,7 @@ def _island(op: IslandS8, prefix: str) -> Emission:
         left, right = table(p.table_a, f"a{i}"), table(p.table_b, f"b{i}")
         exceptions = f"exceptions{i}" if p.exceptions else "NULL"
         tail = _numbers([len(p.exceptions), p.lo, p.hi])
-        initializer = f"{{{left}, {right}, {_numbers([p.rounding, p.shift])}, {exceptions}, {tail}}}"
+        initializer = f"{{{left}, {right}, {_numbers([p.rounding, p.shift, p.parity, p.flip])}, {exceptions}, {tail}}}"
         islands.append({"index": i, "exceptions": p.exceptions, "initializer": initializer})
     numbers = {"islands": islands, "period": op.island_of.size, "product": int(op.params[0].product)}
     return Emission("island", ("rt_island_s8", "rt_stream"), numbers, tables)
