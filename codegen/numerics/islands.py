@@ -21,10 +21,10 @@ UNBOUNDED = 1 << 40
 
 @dataclass(frozen=True)
 class IslandParams:
-    """y = clamp(t >> shift), t = A[a] op B[b] + rounding, op + or *; t loses `parity` where bit `shift` of it is 1 - flip.
+    """y = clamp(t >> shift), t = A[a] op B[b] + rounding, op + or *.
 
-    That is ties to even. Tables hold int32, and all products fit int32, by code + 128. exceptions: ((a + 128) * 256 + b + 128,
-    code), ascending.
+    t loses `parity` where bit `shift` of it is 1 - flip: ties to even. Tables by code + 128; every sum or product fits
+    int32. exceptions: ((a + 128) * 256 + b + 128, code), ascending.
     """
 
     product: bool
@@ -88,8 +88,10 @@ def fit_island(
 def _constants(
     product: bool, table_a: Int64Array, table_b: Int64Array, wanted: Int8Array, shift: int, zero: int
 ) -> tuple[int, int, int]:
-    """(rounding, parity, flip): one constant for the boundaries of even codes and one for odd ones, in the middle of what
-    all pairs allow (or of the smallest violation, where none satisfies all)."""
+    """(rounding, parity, flip): one constant for the boundaries of even codes and one for those of odd codes.
+
+    Each is in the middle of what all pairs allow, or of the smallest violation where none satisfies all.
+    """
     total = (table_a[:, None] * table_b if product else table_a[:, None] + table_b).reshape(-1)
     places = wanted.reshape(-1).astype(np.int64) + 128
     least, most = np.full(256, UNBOUNDED), np.full(256, -UNBOUNDED)
@@ -135,7 +137,7 @@ def _tables(
 def _linear_tables(
     f: NDArray[np.float64], g: NDArray[np.float64], scale: float, swapped: bool
 ) -> Iterator[tuple[Int64Array, Int64Array, int]]:
-    """Products in which one side is the codes themselves, times a step: few bits there leave many for the other side."""
+    """Products in which one side is the codes times a step: its few bits leave many for the other side."""
     step = (f[-1] - f[0]) / 255.0
     if step == 0.0 or np.abs(f / step - np.rint(f / step)).max() > 1e-3:
         return

@@ -42,7 +42,8 @@ def test_tables_equal_the_formula_on_every_pair(name: str) -> None:
     params = fit_island(kind, left, right, qy)
     got = params.apply(np.repeat(CODES, 256), np.tile(CODES, 256)).reshape(256, 256)
     assert np.array_equal(got, pair_table(kind, left, right, qy, -128, 127))
-    assert len(params.exceptions) < 64
+    # 1e-4 / 2e-4 is a tie in exact arithmetic but not in float32: every odd code may need its own entry.
+    assert len(params.exceptions) <= (128 if name == "mul small" else 16)
 
 
 @pytest.mark.parametrize("name", CASES)
