@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from codegen.ir.graph import Const, Node, QParams
 from codegen.numerics import reference as numeric
+from codegen.numerics.exact import NumericsError
 from codegen.ops.conv import Conv, ConvAccS8, ConvS8, DenseOverTime, Requantize
 from codegen.ops.reduce import DenseOverTimeS8
 from codegen.ops.resample import ConvTranspose
@@ -42,7 +43,12 @@ def product_s8(
 ) -> ConvS8 | DenseOverTimeS8 | ConvTransposeS8:
     """The int8 form of a product whose result is quantized with `y`, its codes inside `bounds`."""
     array, scales, bias = _operands(report, node, op, x)
-    requant = Requantize(numeric.scale_product(x.scale, scales, y.scale), y.zero_point, *bounds)
+    try:
+        requant = Requantize(numeric.scale_product(x.scale, scales, y.scale), y.zero_point, *bounds)
+    except NumericsError as error:
+        found = f"x_scale {x.scale:g} * w_scale {scales.min():g}..{scales.max():g} / y_scale {y.scale:g}: {error}"
+        report.fail(node, found, hint="Calibrate the model again")
+        raise FailedError from error
     made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
     if isinstance(op, DenseOverTime):
         made = DenseOverTimeS8(array, bias, x.zero_point, requant)
@@ -90,6 +96,15 @@ def _check_int32(report: Reporter, node: Node, low: Ints, high: Ints) -> None:
     raise FailedError
 
 
+def _requantized(real: npt.NDArray[np.float64], product: Floats) -> str:
+    """How well biases fit the scales of their accumulators, in words."""
+    with np.errstate(all="ignore"):
+        steps = real / product.astype(np.float64)
+        error = float(np.nanmax(np.abs(steps - np.rint(steps)), initial=0.0))
+        exact = bool(np.all(np.abs(steps - np.rint(steps)) <= 1e-5 * np.maximum(1.0, np.abs(steps))))
+    return "its values were requantized exactly" if exact else f"its values were rounded, by at most {error:.2g} steps"
+
+
 def _bias(report: Reporter, node: Node, bias: Const | None, product: Floats, channels: int) -> Ints:
     """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
     if bias is None:
@@ -101,8 +116,8 @@ def _bias(report: Reporter, node: Node, bias: Const | None, product: Floats, cha
         close = np.abs(scale - product.astype(np.float64)) <= 1e-5 * np.abs(product)
         if bool(np.all(close | (values == zero))):
             return np.asarray(values.astype(np.int64) - zero)
-        report.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; its values were rounded to that scale")
         real = (values.astype(np.float64) - zero) * scale
+        report.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; {_requantized(real, product)}")
     else:
         real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))
     with np.errstate(all="ignore"):
