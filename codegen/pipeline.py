@@ -109,7 +109,8 @@ def import_model(path: Path, options: Options) -> tuple[ReadModel, Graph]:
     try:
         graph = import_int8(require(source), options)
     except CodegenError as error:
-        made = _whole(path, options, str(error.problems[0])) if may_be_whole else None
+        first = error.problems[0]
+        made = _whole(path, options, f"{first.where}: {first.found}") if may_be_whole else None
         if made is None:
             raise CodegenError(error.stage, [*error.problems, *_more(source, error)], error.exit_code) from error
         return made
