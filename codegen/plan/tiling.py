@@ -21,7 +21,11 @@ from math import prod
 
 from codegen.errors import CodegenError, input_error
 from codegen.ir.time import Window
+from codegen.ops.base import KernelOp
+from codegen.ops.conv import ConvS8
 from codegen.ops.geometry import same_padding, window_length
+from codegen.ops.pool import MaxPoolS8
+from codegen.ops.reduce import AveragePoolS8
 
 STAGE = "tiling"
 Triple = tuple[int, int, int]
@@ -107,6 +111,24 @@ def conv_shape(
     per = channels_in // groups
     taps = prod(w.taps for w in windows)
     return Shape(batch, channels, groups, per, sizes, windows, taps * per * weight_bytes + 4)
+
+
+def layer_shape(op: KernelOp, frames: int | None = None) -> Shape | None:
+    """The shape of a window operator of an int8 graph, None for others. D and W lie inside a frame, H is the stream.
+
+    `frames`: input frames of a layer that runs on the whole clip; None: one output frame, from the rows it reads.
+    """
+    if isinstance(op, MaxPoolS8 | AveragePoolS8):
+        channels, groups, per, own = op.channels, op.channels, 1, 0
+    elif isinstance(op, ConvS8):
+        channels, groups, per = op.channels[1], op.groups, op.weights.shape[4]
+        own = op.weights.nbytes // channels + 4
+    else:
+        return None
+    g = op.geometry
+    rows = replace(g.time, left=0, right=0, ceil_mode=False) if frames is None else g.time
+    sizes = (g.size_in[0], rows.extent if frames is None else frames, g.size_in[1])
+    return Shape(1, channels, groups, per, sizes, (g.depth, rows, g.width), own)
 
 
 @dataclass(frozen=True)

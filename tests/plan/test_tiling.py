@@ -10,13 +10,17 @@ import pytest
 
 from codegen.errors import CodegenError
 from codegen.ir.time import Window
-from codegen.ops.geometry import window_length
+from codegen.ops.conv import ConvS8, Requantize
+from codegen.ops.geometry import Geometry, window_length
+from codegen.ops.int8 import LutS8
+from codegen.ops.pool import MaxPoolS8
 from codegen.plan.tiling import (
     Block,
     Shape,
     TilePlan,
     axis_window,
     conv_shape,
+    layer_shape,
     plan_tiles,
     plane_blocks,
     pool_shape,
@@ -135,6 +139,25 @@ def test_more_cores_than_outputs() -> None:
     assert plan_tiles(shape, None, 100).tasks == 4
     with pytest.raises(CodegenError, match="at least 1"):
         plan_tiles(shape, None, 0)
+
+
+def test_layers_of_a_graph() -> None:
+    """3 x 3 convolution 4 -> 8 on rows of 16: an output row reads three rows; a clip of 10 rows is padded by one."""
+    side = Window(3, 1, 1, 1, 1)
+    g = Geometry(Window(3, 2, 1, 1, 1), Window(), side, (1, 16), (1, 16))
+    weights, scale = np.ones((8, 3, 1, 3, 4), np.int8), np.ones(8, np.float32)
+    conv = ConvS8(g, weights, np.zeros(8, np.int64), 1, 0, Requantize(scale, 0))
+    row, clip = layer_shape(conv), layer_shape(conv, 10)
+    assert row is not None and clip is not None
+    assert row.sizes == (1, 3, 16) and row.outputs == (1, 1, 16)
+    assert clip.sizes == (1, 10, 16) and clip.outputs == (1, 5, 16)
+    # 3 * 16 * 4 in; an output channel: 16 codes, 36 weights, 4 bytes of bias
+    assert [working_set(row, Block(n, 1, 1, 16)) for n in (1, 8)] == [192 + 56, 192 + 8 * 56]
+    plan = plan_tiles(row, 400, 2)
+    assert (plan.stage, plan.block, plan.tasks) == (1, Block(3, 1, 1, 16), 3)
+    pooled = layer_shape(MaxPoolS8(g, 4))
+    assert pooled == Shape(1, 4, 4, 1, row.sizes, row.windows)
+    assert layer_shape(LutS8(np.zeros(256, np.int8))) is None
 
 
 def test_halos_and_remainders() -> None:
