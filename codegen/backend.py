@@ -30,7 +30,7 @@ STAGE = "backend"
 Array = npt.NDArray[Any]
 
 
-class CodegenRep(BackendRep):  # type: ignore[misc]
+class CodegenRep(BackendRep):
     """A compiled model; `host` is the same as `codegen.host.load` returns."""
 
     def __init__(self, host: HostModel) -> None:
@@ -50,7 +50,7 @@ class CodegenRep(BackendRep):  # type: ignore[misc]
         return tuple(result[port.name] for port in self.host.outputs)
 
 
-class CodegenBackend(Backend):  # type: ignore[misc]
+class CodegenBackend(Backend):
     """Builds with default options; keyword arguments of `prepare` are fields of `Options`."""
 
     @classmethod
@@ -96,7 +96,7 @@ class CodegenBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        return device.split(":")[0] == "CPU"
+        return device.partition(":")[0] == "CPU"
 
 
 def _saved(model: onnx.ModelProto, folder: Path) -> Path:

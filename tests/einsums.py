@@ -20,7 +20,7 @@ LABELS = "abXcdY"
 
 @dataclass(frozen=True)
 class Operand:
-    """Codes of one operand; `constant` 'codes' (int8), 'float' (real values) or None (a graph input, stored as `perm`)."""
+    """Codes of one operand; `constant`: 'codes' (int8), 'float' (reals) or None (a graph input, stored as `perm`)."""
 
     codes: Array
     scale: float
@@ -52,7 +52,7 @@ class Case:
 
 
 def random_case(r: random.Random, most: int = 3) -> Case:
-    """1 to `most` operands, up to 6 labels of 1 to 4 steps, ellipsis, diagonals, broadcast, constants, permuted storage."""
+    """1 to `most` operands, up to 6 labels of 1 to 4 steps, ellipsis, diagonals, broadcast, constants, permutations."""
     count = r.choice([n for n in (1, 2, 2, 2, 3) if n <= most])
     sizes = {label: r.choice([1, 2, 2, 3, 3, 4]) for label in LABELS}
     pool = r.sample(LABELS, r.randint(1, 6))
@@ -198,7 +198,7 @@ def _kept_shape(
 def _with_constants(
     case: Case, operands: list[tuple[Array, tuple[str, ...]]], live: int, out: tuple[str, ...], shape: tuple[int, ...]
 ) -> Array:
-    """One activation: several constants are one real constant; a float one has a scale per row that the output keeps."""
+    """One activation: several constants are one real constant; a float one has a scale per output row."""
     others = [i for i in range(len(operands)) if i != live]
     x_labels = set(operands[live][1])
     one = case.operands[others[0]]

@@ -34,9 +34,9 @@ class Library:
         files = render(compiled)
         for file, text in files.items():
             if re.match(rf"src/{name}(_weights)?\.[ch]$", file):
-                text = re.sub(rf"\b{name}_rt_", "rt_", text)
-                text = re.sub(rf"\b{name.upper()}_RT_", "RT_", text)
-                (self.folder / Path(file).name).write_text(text, encoding="utf-8")
+                shared = re.sub(rf"\b{name}_rt_", "rt_", text)
+                shared = re.sub(rf"\b{name.upper()}_RT_", "RT_", shared)
+                (self.folder / Path(file).name).write_text(shared, encoding="utf-8")
         self.manifests[name] = json.loads(files["manifest.json"])
         return compiled.graph
 

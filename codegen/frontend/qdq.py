@@ -24,10 +24,10 @@ from codegen.numerics.exact import NumericsError
 from codegen.ops import int8
 from codegen.ops.base import KernelOp, Op
 from codegen.ops.conv import Conv, DenseOverTime
-from codegen.ops.einsum import EinsumChain, einsum_s8
+from codegen.ops.einsum import EinsumChain, constants_of, contraction_s8
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
 from codegen.ops.island import SelectS8, Side, island_s8
-from codegen.ops.matmul import Contract, contract_s8
+from codegen.ops.matmul import Contract
 from codegen.ops.normalize import Affine, affine_tables, folded
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
@@ -321,14 +321,12 @@ class _Builder:
         """MatMul and Einsum whose operands are activations (constants too): exact sums, one rounding."""
         operands = [self.as_codes(operand, real.node) for operand in real.operands]
         params = [codes.q for codes in operands]
-        chained = isinstance(op, EinsumChain)
         try:
-            made = einsum_s8(op, params, q, bounds) if chained else contract_s8(op, params, q, bounds)
+            made = contraction_s8(op, params, q, bounds)
         except NumericsError as error:
             self.fail(real.node, str(error), hint="Sum over fewer elements, or calibrate again")
             raise FailedError from error
-        constants = op.constants if chained else () if op.constant is None else (op.constant,)
-        if any(not constant.is_quantized for constant in constants):
+        if any(not constant.is_quantized for constant in constants_of(op)):
             self.note_quantized(real.node)
         return self.emit(made, [codes.tensor for codes in operands], q, _renamed(real.node, node))
 

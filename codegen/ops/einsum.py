@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -250,7 +251,7 @@ def joined(node: OnnxNode, x: Operand, constants: Sequence[ConstantOperand], out
         return constants[0]
     names = list(dict.fromkeys(label for c in constants for label in c.labels))
     kept = [label for label in names if label in x.labels or label in out]
-    parts: list[object] = []
+    parts: list[Any] = []
     for c in constants:
         parts += [c.const.real().astype(np.float64), [names.index(label) for label in c.labels]]
     made = np.einsum(*parts, [names.index(label) for label in kept], optimize=True)
@@ -282,7 +283,7 @@ def _overlaps(view: View) -> bool:
 
 
 def with_constant(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str], ctx: Lowering) -> View:
-    """One stream and one constant: a (grouped) 1-tap convolution where x lies as its kernel reads it, else a loop nest."""
+    """One stream, one constant: a grouped 1-tap convolution where x lies as its kernel reads it, else a loop nest."""
     time = x.time_label
     if time is not None and not x.view.time_is_alone():
         raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
@@ -330,7 +331,7 @@ def _by_stride(x: Operand, labels: Sequence[str]) -> list[str]:
 
 
 def _convolution(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str], ctx: Lowering) -> View | None:
-    """The contraction as Conv: frames [positions][group][K] times weights [group * N][K]; None where x lies otherwise."""
+    """As Conv: frames [positions][group][K] times weights [group * N][K]; None where x lies otherwise."""
     time = x.time_label
     groups = _by_stride(x, [label for label in x.labels if label in w.labels and label in out])
     summed = _by_stride(x, [label for label in x.labels if label in w.labels and label not in out])
@@ -542,7 +543,7 @@ def rounded_shift(acc: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.int6
 
 
 def einsum_s8(op: EinsumChain, operands: Sequence[QParams], y: QParams, bounds: tuple[int, int]) -> EinsumS8:
-    """The int8 form; shifts follow from the ranges of the codes alone. Raises NumericsError where int32 is too small."""
+    """The int8 form; shifts follow from the ranges of the codes. Raises NumericsError where int32 is too small."""
     codes, scales, zeros = [], [float(q.scale) for q in operands], [q.zero_point for q in operands]
     ranges = [(-128 - zero, 127 - zero) for zero in zeros]
     for constant in op.constants:
@@ -573,6 +574,21 @@ def einsum_s8(op: EinsumChain, operands: Sequence[QParams], y: QParams, bounds: 
     return EinsumS8(
         op.streams, op.steps, tuple(shifts), tuple(zeros), tuple(codes), scale, y.zero_point, bounds, (low, high)
     )
+
+
+def contraction_s8(
+    op: Contract | EinsumChain, operands: Sequence[QParams], y: QParams, bounds: tuple[int, int]
+) -> KernelOp:
+    """The int8 form of a contraction of any number of operands."""
+    if isinstance(op, EinsumChain):
+        return einsum_s8(op, operands, y, bounds)
+    return matmul.contract_s8(op, operands, y, bounds)
+
+
+def constants_of(op: Contract | EinsumChain) -> tuple[Const, ...]:
+    if isinstance(op, EinsumChain):
+        return op.constants
+    return () if op.constant is None else (op.constant,)
 
 
 def _product_range(a: tuple[int, int], b: tuple[int, int], terms: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Contractions of two operands inside a frame: MatMul and two-operand Einsum, on reals (import) and int8 codes (kernel).
+"""Contractions of two operands inside a frame: MatMul and two-operand Einsum, on reals and on int8 codes (kernel).
 
 A contraction is a loop nest: one loop per output axis and one per summed axis, each with its step through either
 operand. Transposes, diagonals and broadcasts are steps of those loops (a broadcast steps by 0), so no operand is copied
@@ -152,7 +152,7 @@ def contracted(
 ) -> npt.NDArray[np.int64]:
     """Exact sums of products [L, outputs] of frames a [L, A] and b [L, B]; every partial sum is below 2^53."""
     loops = [*out, *summed]
-    sides = []
+    sides: list[Any] = []
     for values, side in ((a, "a"), (b, "b")):
         used = [i for i, loop in enumerate(loops) if getattr(loop, side)]
         sides += [strided(values, [loops[i] for i in used], side), [0, *(i + 1 for i in used)]]
@@ -161,7 +161,8 @@ def contracted(
     result = np.einsum(*sides, [0, *(i + 1 for i in kept)], optimize=True) * idle
     shape = [a.shape[0], *(loop.size if i in kept else 1 for i, loop in enumerate(out))]
     full = np.broadcast_to(result.reshape(shape), (a.shape[0], *(loop.size for loop in out)))
-    return np.rint(full).astype(np.int64).reshape(a.shape[0], prod(loop.size for loop in out))
+    totals: npt.NDArray[np.int64] = np.rint(full).astype(np.int64)
+    return totals.reshape(a.shape[0], prod(loop.size for loop in out))
 
 
 def steps(loops: Sequence[Loop], side: str) -> npt.NDArray[np.int64]:

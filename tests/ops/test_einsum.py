@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ def compare(shop: Workshop, case: Case) -> Graph:
 
 
 class TestWorkedExample:
-    """embed [b,m,c,h,w] and guide [b,n,m,c]: embed -> (b, m, h*w, c), guide -> (b, m, c, n), MatMul, (b, m, h, w, n)."""
+    """embed [b,m,c,h,w] and guide [b,n,m,c]: -> (b, m, h*w, c) times (b, m, c, n) -> (b, m, h, w, n)."""
 
     EMBED, GUIDE = (1, 2, 3, 4, 5), (1, 6, 2, 3)
 

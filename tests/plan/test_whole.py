@@ -27,7 +27,7 @@ LAYER_BY_LAYER = {
 
 @pytest.mark.parametrize("name", LAYER_BY_LAYER)
 def test_mlperf_tiny_whole_equals_stream(shop: Workshop, name: str) -> None:
-    """The same codes from the clip by rows and from one push, in reference and C; scratch is two neighbouring layers."""
+    """The same codes by rows and from one push, in reference and C; scratch is two neighbouring layers."""
     path = MODELS / f"{name}_i8io.onnx"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
