@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from codegen import output_folder, pipeline
+from codegen import html, output_folder, pipeline
 from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
 from codegen.frontend.load import printable
@@ -66,7 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--trace", action="store_true", default=None, help="C that records every value of every stage")
     for what, text in BUDGETS.items():
         build.add_argument(f"--{what}-budget", type=int, metavar="BYTES", help=text)
-    _command(commands, "analyze", _analyze, "windows, memory and cost of any ONNX model, node by node")
+    analyze = _command(commands, "analyze", _analyze, "windows, memory and cost of any ONNX model, node by node")
+    analyze.add_argument("--html", type=Path, metavar="FILE", help="write the report as one HTML file too")
     verify = _command(commands, "verify", _verify, "compile the C, stream data, compare with reference and onnxruntime")
     verify.add_argument("--trace", action="store_true", default=None, help="compare every stage of every node too")
     verify.add_argument("--data", type=Path, metavar="NPZ", help="real inputs, by input name")
@@ -175,6 +176,8 @@ def _build(args: argparse.Namespace) -> int:
 
 def _analyze(args: argparse.Namespace) -> int:
     report = pipeline.analyze(args.model, _options(args))
+    if args.html is not None:
+        output_folder.write_file(args.html, html.page(report, args.model.name))
     if args.json:
         print(json.dumps(report.to_json(), indent=1))
     else:

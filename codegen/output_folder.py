@@ -51,6 +51,15 @@ def _foreign(folder: Path) -> list[str]:
     )
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write one file that the user named, over one that is there."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        text = f"writing failed ({error.strerror})"
+        raise input_error(STAGE, str(path), text, hint="Name a file in a folder that exists") from error
+
+
 def write(folder: Path, files: dict[str, str]) -> None:
     """Write into a temporary folder beside the target and swap it in: a failure leaves what was there."""
     check(folder)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen import html
 from codegen.emit import render
 from codegen.emit.context import Compiled, model_context
 from codegen.emit.literals import rows
@@ -39,6 +40,7 @@ def all_files(c: Compiled) -> dict[str, str]:
     files["test/main.c"] = render.render("test/main.c.j2", outer)
     files["CMakeLists.txt"] = render.render("CMakeLists.txt.j2", outer)
     files["README.md"] = render.render("README.md.j2", outer)
+    files["report.html"] = html.page(c.report, c.source)
     files["manifest.json"] = json.dumps(_manifest(c, context, sources, sorted(files)), indent=1) + "\n"
     files["report.json"] = json.dumps(c.report.to_json(), indent=1) + "\n"
     return dict(sorted(files.items()))

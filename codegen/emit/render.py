@@ -19,6 +19,7 @@ def _environment() -> jinja2.Environment:
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(templates_folder())),
         undefined=jinja2.StrictUndefined,
+        autoescape=jinja2.select_autoescape(["html.j2"], default=False, default_for_string=False),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
