@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +101,34 @@ def three_rates() -> onnx.ModelProto:
     return net.model()
 
 
+def delayed_and_advanced() -> onnx.ModelProto:
+    """Pads that take everything at one end and add at the other (found by random graphs 1000017 and 1000053)."""
+    net = Net(seed=13)
+    x = net.input([1, 3, "T"])
+    ahead = net.real_op("Pad", [x], consts=[np.asarray([0, 0, -2, 0, 0, 2])], same=True)
+    behind = net.real_op("Pad", [x], consts=[np.asarray([0, 0, 3, 0, 0, -3])], same=True)
+    net.output(net.add(ahead, behind))
+    net.output(net.conv(behind, 2, [3], pads=[1, 1]))
+    return net.model()
+
+
+def raw_codes() -> onnx.ModelProto:
+    """uint8 codes with no scale anywhere: pools and pads alone (found by random graph 150)."""
+    net = Net("uint8", seed=14)
+    y = net.code_op("MaxPool", net.input([1, 2, "T"]), kernel_shape=[3], strides=[2], pads=[2, 2])
+    net.output(net.code_op("MaxPool", y, kernel_shape=[2], pads=[1, 1]))
+    net.output(net.code_op("Pad", y, [np.asarray([0, 0, 1, 0, 0, 2])]))
+    return net.model()
+
+
+def tables_of_nothing() -> onnx.ModelProto:
+    """One table per channel behind a window that a short clip does not fill (found by a random graph)."""
+    net = Net(seed=15)
+    y = net.conv(net.input([1, 2, "T"]), 3, [5])
+    net.output(net.real_op("Mul", [y], consts=[np.asarray([[0.5], [1.0], [1.5]], np.float32)]))
+    return net.model()
+
+
 def uint8_middle(net: Net) -> Act:
     x = net.input([1, 2, "T"])
     y = net.conv(x, 3, [5], pads=[2, 2], bias=None)
@@ -167,9 +195,13 @@ def test_one_ring_for_two_readers(shop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("make", [noncausal_residual, four_branches, three_rates])
-def test_joins_of_unequal_lookahead(shop: Workshop, make: object) -> None:
-    assert callable(make)
+def test_joins_of_unequal_lookahead(shop: Workshop, make: Callable[[], onnx.ModelProto]) -> None:
     run_all(shop, make(), (1, 2, 5), range(0, 24))
+
+
+@pytest.mark.parametrize("make", [delayed_and_advanced, raw_codes, tables_of_nothing])
+def test_found_by_random_graphs(shop: Workshop, make: Callable[[], onnx.ModelProto]) -> None:
+    run_all(shop, make(), (1, 3), range(0, 12))
 
 
 def test_hops_that_do_not_divide_the_stride(shop: Workshop) -> None:
