@@ -48,7 +48,7 @@ DECLARED: Mapping[str, tuple[float, str]] = {
 """Operators whose codes may differ from onnxruntime's: by how much, and why (DESIGN.md section 6)."""
 
 FUSES = frozenset(
-    "Conv ConvTranspose Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat Sigmoid LeakyRelu Softmax".split()
+    "Conv Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat Sigmoid LeakyRelu Softmax".split()
 )
 """Operators with an integer kernel that a DequantizeLinear -> operator -> QuantizeLinear group should become."""
 

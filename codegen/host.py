@@ -44,8 +44,8 @@ def load(
 ) -> HostModel:
     """Compile the C in a generated folder and load it.
 
-    compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError if
-    the folder is not a generated one or the C does not compile.
+    compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError
+    if the folder is not a generated one or the C does not compile.
     """
     folder = Path(out_dir)
     try:
@@ -218,7 +218,8 @@ class HostModel:
         return int(self.manifest["outputs"][i]["frame_elements"])
 
     def _code_dtype(self, i: int) -> type:
-        return np.dtype(self.manifest["outputs"][i]["code_dtype"]).type
+        code: type = np.dtype(self.manifest["outputs"][i]["code_dtype"]).type
+        return code
 
     def _room(self, i: int, count: int) -> Array:
         bound = self.manifest["outputs"][i]["max_out"]

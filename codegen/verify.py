@@ -62,11 +62,11 @@ class Verification:
 
     @property
     def values(self) -> int:
-        return sum(item.values for item in (*self.c, *self.stages))
+        return sum(item.values for item in self.c) + sum(item.values for item in self.stages)
 
     @property
     def mismatches(self) -> int:
-        return sum(item.different for item in (*self.c, *self.stages))
+        return sum(item.different for item in self.c) + sum(item.different for item in self.stages)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -105,7 +105,7 @@ class Verification:
 def _verdict(item: Comparison) -> str:
     if item.equal and item.largest:
         return f"within {item.largest:.2g} code steps"
-    return "equal" if item.equal else f"{item.different} differ, at most {item.largest:g} codes; {item.first}"
+    return "equal" if item.equal else f"{item.different} differ, at most {item.largest:g} steps; {item.first}"
 
 
 def _table(rows: Sequence[evidence.OperatorEvidence]) -> list[str]:

@@ -23,7 +23,7 @@ DENORMAL = np.float32(1e-40)
 
 
 def layer(**change: Any) -> onnx.ModelProto:
-    """x -> DequantizeLinear -> Conv "the_conv" (2 channels, k3) -> QuantizeLinear "the_quantizer", any number changed."""
+    """x -> DequantizeLinear -> Conv "the_conv" (2 channels, k3) -> QuantizeLinear "the_quantizer", numbers changed."""
     rng = np.random.default_rng(3)
     v: dict[str, Any] = {
         "xs": np.float32(0.05),

@@ -1,4 +1,4 @@
-"""Products with constant weights on int8 codes: weights without zero points, bias in accumulator units, int32 checked."""
+"""Products with constant weights on int8 codes: weights less zero points, bias in accumulator units, int32 checked."""
 
 from __future__ import annotations
 
