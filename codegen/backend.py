@@ -82,13 +82,15 @@ class CodegenBackend(Backend):
     def run_node(
         cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[Array, ...]:
-        """One node with every input at run time."""
+        """One node that keeps the type of its first input, with every input at run time."""
         values = [np.asarray(value) for value in inputs]
         ports = [
             onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
             for name, value in zip((n for n in node.input if n), values, strict=True)
         ]
         outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        for port in outputs:
+            port.type.tensor_type.elem_type = ports[0].type.tensor_type.elem_type
         graph = onnx.helper.make_graph([node], "node", ports, outputs)
         opset = onnx.helper.make_opsetid("", min(onnx.defs.onnx_opset_version(), OPSETS[-1]))
         model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=min(onnx.IR_VERSION, NEWEST_IR))

@@ -126,7 +126,7 @@ def layout(graph: Graph, plan: StreamPlan) -> Layout:
     for step, (kind, i) in enumerate(order, 1):
         op = graph.nodes[i].op
         assert isinstance(op, KernelOp)
-        if kind == "node" and op.scratch_bytes():
+        if op.scratch_bytes() and (kind == "node" or op.accumulator() is None):
             buffers.append(Buffer(f"work {graph.nodes[i].name}", op.scratch_bytes(), step, step))
         kept = op.accumulator() if kind == "end" else op.running()
         if kept:

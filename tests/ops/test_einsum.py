@@ -31,6 +31,7 @@ from codegen.reference import whole_clip
 Array = npt.NDArray[Any]
 WORKED = "bmchw,bnmc->bmhwn"
 SHARDS = 4
+CHAIN = "bcf,bgf,bgk->bck"
 
 
 def copies(graph: Graph) -> int:
@@ -362,3 +363,17 @@ def test_constants_need_no_copies(shop: Workshop) -> None:
 def test_float_weights_say_so(shop: Workshop) -> None:
     graph = compare(shop, case_of("bct,oc->bot", [(1, 4, 9), (6, 4)], [None, "float"]))
     assert sum("quantized at build time" in note for note in graph.notes) == 1
+
+
+def test_working_memory_at_the_end_of_a_stream(shop: Workshop) -> None:
+    """What a reduction over the stream leaves is contracted once, with working memory that overlaps no tensor."""
+    net = Net("int8", seed=11)
+    x = net.input([1, 4, 6, 9])
+    top, low = (net.real_op(kind, [x], axes=[3], keepdims=0) for kind in ("ReduceMean", "ReduceMax"))
+    both = net.node("Einsum", [net.dequantize(top), net.dequantize(low), net.dequantize(top)], "e", equation=CHAIN)
+    y = net.quantize(both, np.einsum(CHAIN, top.real, low.real, top.real).astype(np.float32))
+    net.output(net.real_op("ReduceMean", [y], axes=[1], keepdims=0), name="sums")
+    net.output(net.add(top, y), name="joined")
+    rows = np.random.default_rng(2).integers(-128, 128, (1, 4, 6, 1))
+    feed = {"x": np.broadcast_to(rows, (1, 4, 6, 9)).astype(np.int8)}
+    check_op(shop, net.model(), feed, stream="3", runtime="none")
