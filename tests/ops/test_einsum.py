@@ -377,3 +377,15 @@ def test_working_memory_at_the_end_of_a_stream(shop: Workshop) -> None:
     rows = np.random.default_rng(2).integers(-128, 128, (1, 4, 6, 1))
     feed = {"x": np.broadcast_to(rows, (1, 4, 6, 9)).astype(np.int8)}
     check_op(shop, net.model(), feed, stream="3", runtime="none")
+
+
+def test_copies_are_counted(shop: Workshop) -> None:
+    """A diagonal that is handed out is copied, and the report says how much."""
+    graph = load_int8(shop.save(model_of(case_of("bii->bi", [(2, 5, 5)]))))
+    assert copies(graph) == 10
+    assert any(note.startswith("10 B a frame are only moved") for note in graph.notes)
+    assert not any("only moved" in note for note in load_int8(shop.save(attention_like())).notes)
+
+
+def attention_like() -> onnx.ModelProto:
+    return model_of(case_of("bhtd,bhsd->bhts", [(1, 2, 5, 3), (1, 2, 4, 3)]))
