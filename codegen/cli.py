@@ -20,7 +20,7 @@ from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
 from codegen.frontend.load import printable
 from codegen.options import PLANS, Options
-from codegen.report import Report
+from codegen.report import OutputRow, Report
 from codegen.version import VERSION
 
 CONFIG_FILE = "codegen.toml"
@@ -279,10 +279,7 @@ def _print_report(report: Report) -> None:
         if output.extent.ended:
             print(f"output {output.name}: once per sequence ({output.extent.ended})")
         else:
-            wait = f", waits up to {output.hop_wait} more for a full hop" if output.hop_wait else ""
-            ms = f" = {1000 * output.lookahead / report.rate:g} ms" if report.rate else ""
-            text = f"rf {output.extent.rf}, lookahead {output.lookahead} frames{ms}{wait}"
-            print(f"output {output.name}: [S,a,b] = {output.extent}, {text}")
+            print(f"output {output.name}: [S,a,b] = {output.extent}, {_latency(output, report.rate)}")
     for note in report.notes:
         print(f"note: {note}")
     if report.legal:
@@ -291,6 +288,27 @@ def _print_report(report: Report) -> None:
         f"state {report.state_bytes} B, scratch {report.scratch_bytes} B, weights {report.weight_bytes} B, "
         f"{report.macs_mean} MACs per frame (largest push {report.macs_peak})"
     )
+    _print_hops(report)
+
+
+def _print_hops(report: Report) -> None:
+    if len(report.hops) > 1:
+        print(f"{'hop':>5} {'state B':>9} {'scratch B':>9} {'MACs per push':>13} {'weights B per frame':>19}")
+    for row in report.hops if len(report.hops) > 1 else ():
+        numbers = (
+            f"{row.state_bytes:>9} {row.scratch_bytes:>9} {row.macs_per_push:>13} {row.weight_bytes_per_frame:>19}"
+        )
+        print(f"{row.hop:>5} {numbers}")
+
+
+def _latency(output: OutputRow, rate: float | None) -> str:
+    """Algorithmic latency (the model's lookahead) and buffering latency (waiting for a full hop) of one output."""
+
+    def frames(count: int) -> str:
+        return f"{count} frames" + (f" = {1000 * count / rate:g} ms" if rate else "")
+
+    wait = f"waits at most {frames(output.hop_wait)} for a full hop"
+    return f"rf {output.extent.rf}, lookahead {frames(output.lookahead)}, {wait}"
 
 
 def _lookahead(value: Any, rate: float | None) -> str:

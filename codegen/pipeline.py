@@ -25,6 +25,7 @@ from codegen.passes.carry_state import carry_state, hints
 from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
+from codegen.plan.hops import hop_rows
 from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.version import VERSION
@@ -73,7 +74,9 @@ def compile_model(path: Path, options: Options) -> Compiled:
     _check_lengths(graph)
     memory = layout(graph, stream)
     graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
-    report = reporting.make_report(graph, extents, stream, memory, _weight_bytes(graph), options.rate, joins)
+    weights = _weight_bytes(graph)
+    report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
+    report = replace(report, hops=tuple(hop_rows(graph, weights, stream.hop)))
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
     compiled = Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)

@@ -12,6 +12,7 @@ from codegen.ops.base import KernelOp, Op
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import receptive_field
 from codegen.plan.derivation import History, histories
+from codegen.plan.hops import HopRow, macs_per_push
 from codegen.plan.layout import Layout
 from codegen.plan.memory import Placement
 from codegen.plan.receptive_field import Extent, JoinNote
@@ -83,6 +84,7 @@ class Report:
     histories: tuple[History, ...] = ()
     arena: Picture | None = None
     overlay: Picture | None = None
+    hops: tuple[HopRow, ...] = ()
 
     def summary(self) -> list[str]:
         """Sentences for the head of the generated header."""
@@ -114,6 +116,7 @@ class Report:
                 "macs_per_frame": self.macs_mean,
                 "macs_per_push": self.macs_peak,
             },
+            "hops": [vars(row) for row in self.hops],
             "legal_lengths": self.legal,
             "nodes": [_row_json(row) for row in self.nodes],
             "outputs": [_output_json(row, self.rate) for row in self.outputs],
@@ -315,11 +318,7 @@ def _macs(graph: Graph, extents: dict[str, Extent], plan: StreamPlan | None) -> 
             mean += Fraction(node.op.macs(), graph.clip_length)
     if plan is None:
         return -(-mean.numerator // mean.denominator), 0
-    peak = 0
-    for clock in range(plan.period):
-        before, after = plan.available(clock), plan.available(clock + plan.hop)
-        peak = max(peak, sum((after[n.output] - before[n.output]) * n.op.macs() for n in graph.nodes))
-    return -(-mean.numerator // mean.denominator), peak
+    return -(-mean.numerator // mean.denominator), macs_per_push(graph, plan)
 
 
 def analyse_graph(graph: Graph) -> tuple[dict[str, Extent], list[JoinNote]]:

@@ -1,0 +1,80 @@
+"""What a larger hop costs and saves: memory and weight traffic of the same graph for several hops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from codegen.ir.graph import Graph
+from codegen.ir.time import TimeGraph
+from codegen.plan import streaming
+from codegen.plan.layout import layout
+from codegen.plan.rules import counts, ended_tensors
+
+HOPS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class HopRow:
+    """One hop: bytes of state and scratch, most MACs of one push of it, and mean bytes of weights per input frame.
+
+    A tick runs layer by layer: a layer's weights come from flash once for all its frames of the tick, if they stay in a
+    cache or in fast memory that long; `weight_bytes_per_frame` counts just that. MACs per input frame do not change.
+    """
+
+    hop: int
+    state_bytes: int
+    scratch_bytes: int
+    macs_per_push: int
+    weight_bytes_per_frame: int
+
+
+def hop_rows(graph: Graph, weight_bytes: Mapping[str, int], chosen: int, hops: Sequence[int] = HOPS) -> list[HopRow]:
+    """Rows for the usual hops and the chosen one; none longer than a clip, and only 1 where state is carried."""
+    wanted = sorted({*hops, chosen})
+    if graph.carried:
+        wanted = [1]
+    elif graph.clip_length is not None:
+        wanted = [hop for hop in wanted if hop <= graph.clip_length or hop == chosen]
+    return [_row(graph, weight_bytes, hop) for hop in wanted]
+
+
+def _row(graph: Graph, weight_bytes: Mapping[str, int], hop: int) -> HopRow:
+    time = graph.time_graph()
+    plan = streaming.plan(time, hop)
+    memory = layout(graph, plan)
+    traffic = weight_traffic(time, weight_bytes, hop, graph.clip_length)
+    return HopRow(hop, memory.state_bytes, memory.scratch_bytes, macs_per_push(graph, plan), math.ceil(traffic))
+
+
+def macs_per_push(graph: Graph, plan: streaming.StreamPlan) -> int:
+    """Most MACs of one push of a hop. Source: the counts A(N) over one period."""
+    peak = 0
+    for clock in range(plan.period):
+        before, after = plan.available(clock), plan.available(clock + plan.hop)
+        peak = max(peak, sum((after[n.output] - before[n.output]) * n.op.macs() for n in graph.nodes))
+    return peak
+
+
+def weight_traffic(
+    time: TimeGraph, weight_bytes: Mapping[str, int], hop: int, clip_length: int | None = None
+) -> Fraction:
+    """Mean bytes of weights per input frame where a node reads all of its weights in each tick that gives it a frame.
+
+    In steady state: over as many ticks of `hop` as make whole periods. Weights of what runs once per clip count once.
+    """
+    ended = ended_tensors(time)
+    span = math.lcm(streaming.period(time), hop)
+    clocks = [counts(time, n) for n in range(0, span + 1, hop)]
+    total = Fraction(0)
+    for node in time.nodes:
+        size = weight_bytes.get(node.name, 0)
+        if node.output in ended:
+            total += Fraction(size, clip_length) if clip_length else 0
+            continue
+        firing = sum(b[node.output] > a[node.output] for a, b in pairwise(clocks))
+        total += Fraction(size * firing, span)
+    return total
