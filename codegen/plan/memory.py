@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.plan.rules import plan_error
 
 SEARCH_SEED = 1
-SEARCH_TRIALS = 1500
+SEARCH_TRIALS = 400
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,9 @@ def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
     orders = [sorted(buffers, key=key) for key in _ORDERS]
     totals = [_total(buffers, _greedy(order, alignment)) for order in orders]
     best = orders[totals.index(min(totals))]
-    if min(totals) > bound:
-        best = _search(buffers, best, alignment, bound)
+    reachable = lower_bound([replace(b, bytes=-(-b.bytes // alignment) * alignment) for b in buffers])
+    if min(totals) > reachable:
+        best = _search(buffers, best, alignment, reachable)
     offsets = _greedy(best, alignment)
     return Placement({b.name: offsets[b.name] for b in buffers}, _total(buffers, offsets), bound, tuple(buffers))
 
