@@ -15,6 +15,7 @@ from codegen.plan.layout import layout
 from codegen.plan.rules import counts, ended_tensors
 
 HOPS = (1, 2, 4, 8)
+LONGEST = 4096  # input frames of warm-up and period: beyond, planning several hops would be felt
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class HopRow:
 
 
 def hop_rows(graph: Graph, weight_bytes: Mapping[str, int], chosen: int, hops: Sequence[int] = HOPS) -> list[HopRow]:
-    """Rows for the usual hops and the chosen one; none longer than a clip, and only 1 where state is carried."""
+    """Rows for the usual hops and the chosen one; none longer than a clip, only 1 where state is carried."""
+    time = graph.time_graph()
+    if streaming.period(time) + streaming.warm_up(time) > LONGEST:
+        return []
     wanted = sorted({*hops, chosen})
     if graph.carried:
         wanted = [1]
