@@ -12,7 +12,7 @@ from codegen.emit.context import Compiled
 from codegen.emit.footprint import constant_bytes
 from codegen.emit.names import identifier
 from codegen.emit.operators import emission
-from codegen.errors import CodegenError, Problem
+from codegen.errors import CodegenError, Problem, unsupported
 from codegen.frontend import qdq
 from codegen.frontend.cut import Cuts
 from codegen.frontend.read import ReadModel, read, require
@@ -31,6 +31,10 @@ from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.version import VERSION
 
 WHOLE_CLIP = "one push is the whole clip"
+
+# Frames that a schedule may take to repeat, and times its nodes: planning walks through them.
+MAX_SPAN = 1 << 17
+MAX_SPAN_NODES = 1 << 22
 
 
 def build(path: str | Path, options: Options | None = None) -> dict[str, str]:
@@ -67,9 +71,12 @@ def compile_model(path: Path, options: Options) -> Compiled:
     extents, joins = reporting.analyse_graph(graph)
     where = {node.name: node.where for node in graph.nodes}
     hint = "Stride or resample (Resize, ConvTranspose) one path so that both have one rate"
-    errors = [Problem(where.get(note.node, note.node), note.text, "", hint) for note in joins if note.severity == "error"]
+    errors = [
+        Problem(where.get(note.node, note.node), note.text, "", hint) for note in joins if note.severity == "error"
+    ]
     if errors:
         raise CodegenError("receptive field", errors)
+    _check_period(graph)
     stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
     _check_lengths(graph)
     memory = layout(graph, stream)
@@ -81,6 +88,20 @@ def compile_model(path: Path, options: Options) -> Compiled:
     digest = source.model.digest
     compiled = Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
     return replace(compiled, report=reporting.with_constants(report, *constant_bytes(compiled)))
+
+
+def _check_period(graph: Graph) -> None:
+    """Refuse schedules that take minutes to plan, before they are walked through."""
+    time = graph.time_graph()
+    span = streaming.period(time)
+    found = f"its schedule repeats only after {span} frames"
+    if span <= MAX_SPAN:
+        start = streaming.warm_up(time)
+        span += start
+        found = f"its schedule becomes regular after {start} frames"
+    if span > MAX_SPAN or span * len(time.nodes) > MAX_SPAN_NODES:
+        allowed, hint = f"at most {MAX_SPAN}", "Use smaller strides and windows, or a slower frame rate"
+        raise unsupported("plan", graph.name, f"{found} ({len(time.nodes)} nodes)", allowed, hint)
 
 
 def _check_lengths(graph: Graph) -> None:

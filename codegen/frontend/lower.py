@@ -22,7 +22,10 @@ from codegen.ir.view import Axis, Piece, View, compact
 from codegen.ops.base import Op
 
 STAGE = "import"
-MAX_FRAME_ELEMENTS = 1 << 26
+# Beyond these a build takes minutes and gigabytes; what runs on a microcontroller is far below.
+MAX_FRAME_ELEMENTS = 1 << 21
+MAX_CLIP_ELEMENTS = 1 << 24
+MAX_CLIP_FRAMES = 1 << 19
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
@@ -74,8 +77,7 @@ class Lowering:
             count += 1
             unique = f"{name}#{count}"
         tensor = Tensor(unique, tuple(int(n) for n in frame_shape), int(length), onnx_name=name)
-        if tensor.frame_bytes > MAX_FRAME_ELEMENTS:
-            raise unsupported(STAGE, printable(name), f"{tensor.frame_bytes} elements in one frame")
+        _check_size(tensor, self.endless)
         self.tensors[unique] = tensor
         return unique
 
@@ -112,6 +114,18 @@ class Lowering:
         """Apply a pointwise operator; the result lies in memory as its input does."""
         source = self.tensor(view)
         return View(self.emit(op, [view.tensor], source.frame_shape, source.length, node), view.axes)
+
+
+def _check_size(tensor: Tensor, endless: bool) -> None:
+    where, hint = f"tensor {printable(tensor.onnx_name)}", "Name another axis with --stream, or process smaller pieces"
+    size = tensor.frame_elements
+    if size > MAX_CLIP_ELEMENTS:
+        raise unsupported(STAGE, where, f"{size} elements in one frame", f"at most {MAX_FRAME_ELEMENTS}", hint)
+    if not endless and tensor.length > MAX_CLIP_FRAMES:
+        raise unsupported(STAGE, where, f"a clip of {tensor.length} frames", f"at most {MAX_CLIP_FRAMES}", hint)
+    if not endless and size * tensor.length > MAX_CLIP_ELEMENTS:
+        found = f"{size * tensor.length} elements in a clip"
+        raise unsupported(STAGE, where, found, f"at most {MAX_CLIP_ELEMENTS}", hint)
 
 
 def lower(
@@ -201,7 +215,8 @@ def _call(
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         known = any(op == node.op_type for _, op in functions)
         found = f"operator {printable(name)} is not known" + (" in this domain" if known else "")
-        hint = "Replace it, or build a part without it (--cut-input, --cut-output)" if not known else "Use the standard operator"
+        hint = "Replace it, or build a part without it (--cut-input, --cut-output)"
+        hint = "Use the standard operator" if known else hint
         raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
     schema.check(node, ctx.model.opset)
     return function(node, args, ctx)

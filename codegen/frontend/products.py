@@ -109,6 +109,9 @@ def _bias(report: Reporter, node: Node, bias: Const | None, product: Floats, cha
     """Bias in units of x_scale * w_scale: the file's int32 where its scale says so, else the real values rounded."""
     if bias is None:
         return np.zeros(channels, np.int64)
+    if bias.array.size not in (1, channels):
+        report.fail(node, f"a bias of {bias.array.size} values for {channels} channels", "one value per channel")
+        raise FailedError
     values = np.broadcast_to(bias.array.reshape(-1), (channels,))
     if bias.scale is not None and bias.array.dtype == np.int32:
         scale = np.broadcast_to(bias.scale.astype(np.float64).ravel(), (channels,))

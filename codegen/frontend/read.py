@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.errors import CodegenError, Problem
+from codegen.errors import CodegenError, Problem, unsupported
 from codegen.frontend.cut import NO_CUTS, Cuts
-from codegen.frontend.load import Model, load
-from codegen.frontend.lower import lower
+from codegen.frontend.load import Model, load, printable
+from codegen.frontend.lower import MAX_FRAME_ELEMENTS, lower
 from codegen.frontend.stream_axis import WHOLE, PinnedInput, pin, with_stream_axis
 from codegen.ir.graph import Graph, Port
 from codegen.ir.view import View
@@ -190,4 +190,9 @@ def require(read_model: ReadModel) -> Graph:
     """The graph, or CodegenError with everything that stands in the way."""
     if read_model.problems:
         raise CodegenError(STAGE, read_model.problems)
+    large = [t for t in read_model.graph.tensors.values() if t.frame_elements > MAX_FRAME_ELEMENTS]
+    if large:
+        found = f"{large[0].frame_elements} elements in one frame"
+        hint = "Name another axis with --stream, or process smaller pieces"
+        raise unsupported(STAGE, f"tensor {printable(large[0].name)}", found, f"at most {MAX_FRAME_ELEMENTS}", hint)
     return read_model.graph

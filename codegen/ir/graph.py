@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class Tensor:
 
     @property
     def frame_elements(self) -> int:
-        return int(np.prod(self.frame_shape, dtype=np.int64))
+        return prod(self.frame_shape)
 
     @property
     def frame_bytes(self) -> int:

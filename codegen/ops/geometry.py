@@ -14,6 +14,7 @@ from codegen.errors import unsupported
 from codegen.ir.time import Window
 
 STAGE = "import"
+MAX_WINDOW = 1 << 15
 
 
 def window_length(length: int, w: Window) -> int:
@@ -109,6 +110,7 @@ def parse_windows(
     if any(v < 1 for values in lists for v in values):
         found = f"kernel {list(kernel)}, strides {strides}, dilations {dilations}"
         raise unsupported(STAGE, where, found, "all must be at least 1")
+    check_sizes(where, kernel, strides, dilations, pads)
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise unsupported(STAGE, where, f"auto_pad={auto}", "NOTSET, VALID, SAME_UPPER and SAME_LOWER exist")
     windows = []
@@ -130,6 +132,17 @@ def parse_windows(
             raise unsupported(STAGE, where, f"negative pads {pads}", "pads must be >= 0", "Use Slice to crop")
         windows.append(Window(kernel[i], strides[i], dilations[i], left, right, bool(attrs.get("ceil_mode", 0))))
     return windows
+
+
+def check_sizes(
+    where: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
+) -> None:
+    """Refuse windows, strides and pads that no device runs, before anything is allocated for them."""
+    extents = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    largest = max(*extents, *strides, *map(abs, pads))
+    if largest > MAX_WINDOW:
+        found = f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}, pads {list(pads)}"
+        raise unsupported(STAGE, where, found, f"windows, strides and pads of at most {MAX_WINDOW}")
 
 
 def block_of(sizes: Sequence[int], reduced: Sequence[bool]) -> tuple[int, int, int] | None:

@@ -16,7 +16,7 @@ from codegen.ir.time import Join, Last, Rule, Transposed, Upsample, Window
 from codegen.ir.view import Axis, Piece, View, compact
 from codegen.ops.base import Op
 from codegen.ops.conv import output_view, spatial_layout
-from codegen.ops.geometry import Geometry
+from codegen.ops.geometry import Geometry, check_sizes
 from codegen.ops.shape import gather_steps
 
 STAGE = "import"
@@ -77,6 +77,11 @@ def lower_conv_transpose(node: OnnxNode, args: Sequence[View | Const | None], ct
     dilations = list(attrs.get("dilations") or [1] * rank)
     extra = list(attrs.get("output_padding") or [0] * rank)
     pads = list(attrs.get("pads") or [0] * (2 * rank))
+    if any(len(v) != n for v, n in ((strides, rank), (dilations, rank), (extra, rank), (pads, 2 * rank))):
+        raise ValueError(f"{rank} axes: strides {strides}, dilations {dilations}, pads {pads}, output_padding {extra}")
+    if min(*kernel, *strides, *dilations) < 1 or min(extra) < 0:
+        raise ValueError(f"kernel {list(kernel)}, strides {strides}, dilations {dilations}, output_padding {extra}")
+    check_sizes(node.title, kernel, strides, dilations, [*pads, *extra])
     rules = []
     for i in range(rank):
         left, right = pads[i], pads[i + rank]
