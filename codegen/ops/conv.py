@@ -284,8 +284,11 @@ def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
     x, weights = args[0], args[1]
     bias = args[2] if len(args) > 2 else None
     assert isinstance(x, View)
+    if isinstance(weights, View) and bias is None and float(node.attrs.get("alpha", 1.0)) == 1.0:
+        return [_product_of_activations(node, x, weights, ctx)]
     if not isinstance(weights, Const) or isinstance(bias, View):
-        raise unsupported(STAGE, node.title, "two operands computed at run time", "constant weights and bias")
+        found = "two operands computed at run time with a C or an alpha, or a C computed at run time"
+        raise unsupported(STAGE, node.title, found, "constant weights and bias", "Use MatMul")
     alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
     if node.attrs.get("transA"):
         x = x.transpose([1, 0])
@@ -294,6 +297,17 @@ def lower_gemm(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowerin
     weights = _scaled(weights, alpha)
     bias = None if bias is None or beta == 0.0 else _scaled(_one_row(node, bias), beta)
     return [dense(node, x, weights, bias, ctx)]
+
+
+def _product_of_activations(node: OnnxNode, a: View, b: View, ctx: Lowering) -> View:
+    """Gemm of two activations without C: A' B'."""
+    from codegen.ops.einsum import product
+
+    left = ["k", "m"] if node.attrs.get("transA") else ["m", "k"]
+    right = ["n", "k"] if node.attrs.get("transB") else ["k", "n"]
+    if len(a.axes) != 2 or len(b.axes) != 2 or a.shape[left.index("k")] != b.shape[right.index("k")]:
+        raise unsupported(STAGE, node.title, f"operands of shapes {list(a.shape)} and {list(b.shape)}")
+    return product(node, [(a, left), (b, right)], ["m", "n"], ctx)
 
 
 def _one_row(node: OnnxNode, bias: Const) -> Const:

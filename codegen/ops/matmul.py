@@ -312,7 +312,14 @@ def contract(node: OnnxNode, a: Operand, b: Operand, out: Sequence[str], ctx: Lo
         if any(label_loops(node, a, b, label) is None for label in frame):
             order = [i for i in range(len(a.labels)) if a.labels[i] != time]
             a = Operand(_copied(a.view, order, node, ctx), a.labels)
-    loops = {label: label_loops(node, a, b, label) or [] for label in frame}
+    loops = {}
+    for label in frame:
+        steps_of = label_loops(node, a, b, label)
+        if steps_of is None:
+            raise unsupported(
+                STAGE, node.title, f"sizes of {label} do not fit: {list(a.view.shape)}, {list(b.view.shape)}"
+            )
+        loops[label] = steps_of
     nest = merged([loop for label in out for loop in loops.get(label, ())])
     summed = ordered_sums([loop for label in frame if label not in out for loop in loops[label]])
     check_depth(node, nest, summed)

@@ -389,3 +389,23 @@ def test_copies_are_counted(shop: Workshop) -> None:
 
 def attention_like() -> onnx.ModelProto:
     return model_of(case_of("bhtd,bhsd->bhts", [(1, 2, 5, 3), (1, 2, 4, 3)]))
+
+
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_gemm_of_two_activations(shop: Workshop, trans_a: int, trans_b: int) -> None:
+    """A' B' of two activations is the MatMul of their transposes: the same codes."""
+    model = matmul_model("qdq", (3, 5), (5, 4), (4, -9), "int8")
+    want = load_int8(shop.save(model))
+    (node,) = [n for n in model.graph.node if n.op_type == "MatMul"]
+    node.op_type = "Gemm"
+    node.attribute.extend([helper.make_attribute("transA", trans_a), helper.make_attribute("transB", trans_b)])
+    for port, turned in zip(model.graph.input, (trans_a, trans_b), strict=True):
+        dims = port.type.tensor_type.shape.dim
+        sizes = [d.dim_value for d in dims]
+        for d, size in zip(dims, sizes[::-1] if turned else sizes, strict=True):
+            d.dim_value = size
+    rng = np.random.default_rng(1)
+    feed = {name: rng.integers(-128, 128, shape).astype(np.int8) for name, shape in (("a", (3, 5)), ("b", (5, 4)))}
+    turned_feed = {n: x.T if t else x for (n, x), t in zip(feed.items(), (trans_a, trans_b), strict=True)}
+    got = shop.host(shop.build(model)).run(turned_feed)["y"]
+    assert_same(got, whole_clip.run(want, feed)["y"], "Gemm")
