@@ -17,7 +17,7 @@ from codegen.ir.graph import Const
 from codegen.ir.time import Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact, same_lengths
 from codegen.ops.base import Codes, KernelOp, Op
-from codegen.ops.geometry import window_length
+from codegen.ops.geometry import MAX_WINDOW, window_length
 
 STAGE = "import"
 
@@ -149,6 +149,9 @@ def _padded(node: OnnxNode, x: View, amounts: dict[int, tuple[int, int]], fill: 
     moved = {i: ab for i, ab in amounts.items() if ab != (0, 0)}
     if not moved:
         return x
+    largest = max(max(pair) for pair in moved.values())
+    if largest > MAX_WINDOW:
+        raise unsupported(STAGE, node.title, f"padding by {largest}", f"at most {MAX_WINDOW}")
     if not x.time_is_alone():
         raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
     order = x.storage_order()
