@@ -31,10 +31,12 @@ def steps(
     state = {c.name: _initial(zeros[c.name], c) for _, c in pairs}
     results: list[Mapping[str, Array]] = []
     for j in range(len(next(iter(feed.values())))):
-        out = run({**{name: x[j : j + 1] for name, x in feed.items()}, **state})
+        step = {p.name: np.reshape(feed[p.name][j : j + 1], p.view.shape) for p in graph.inputs}
+        out = run({**step, **state})
         state = {c.name: _fed_back(np.asarray(out[source]), c) for source, c in pairs}
         results.append({port.name: out[port.name] for port in graph.outputs})
-    return {name: np.concatenate([r[name] for r in results]) for name in results[0]}
+    join = {p.name: np.concatenate if p.view.shape[:1] == (1,) else np.stack for p in graph.outputs}
+    return {name: join[name]([r[name] for r in results]) for name in results[0]}
 
 
 def _initial(zeros: Array, c: Carried) -> Array:

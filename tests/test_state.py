@@ -86,6 +86,17 @@ def leaky(dtype: str = "int8", border: str = "codes", same: bool = False, seed: 
     return net.model()
 
 
+def vectors(dtype: str = "int8", border: str = "codes", seed: int = 0) -> onnx.ModelProto:
+    """No leading 1 in any shape: h' = 0.8 h + x of six elements, y [2, 3]. Steps are an axis more."""
+    net = Net(dtype, seed=seed)
+    x, h = net.input([6], border=border), net.input([6], name="h", border=border)
+    hn = net.real_op("Add", [net.real_op("Mul", [h], consts=[np.float32(0.8)]), x])
+    y = net.real_op("Tanh", [net.code_op("Reshape", hn, [np.asarray([2, 3], np.int64)])])
+    net.output(y, border, "y")
+    net.output(hn, border, "hn")
+    return net.model()
+
+
 def delay_line(dtype: str = "int8", seed: int = 0) -> onnx.ModelProto:
     """a' = x, b' = a, c' = d, d' = c: states that are each other's sources; y = Gemm [x, a, b, c, d]."""
     net = Net(dtype, seed=seed)
@@ -125,11 +136,19 @@ def by_runtime(
     state = {n: whole_clip.dequantize_output(_zero(step, inputs[n]), inputs[n]) for n in pairs_of(states)}
     rows: list[dict[str, Array]] = []
     for j in range(len(next(iter(feed.values())))):
-        rows.append(runtime_run(path, {**{n: x[j : j + 1] for n, x in feed.items()}, **state}))
+        rows.append(
+            runtime_run(path, {**{n: np.reshape(x[j : j + 1], inputs[n].view.shape) for n, x in feed.items()}, **state})
+        )
         for name, source in pairs_of(states).items():
             value = rows[-1][source] if resync is None else resync[source][j : j + 1]
-            state[name] = rescaled(value, outputs[source], inputs[name])
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+            state[name] = rescaled(value, outputs[source], inputs[name]).reshape(inputs[name].view.shape)
+    return joined(rows, outputs)
+
+
+def joined(rows: Sequence[Mapping[str, Array]], ports: Mapping[str, Port]) -> dict[str, Array]:
+    """Steps on axis 0: the model's own where it is 1, else one more."""
+    join = {name: np.concatenate if port.view.shape[0] == 1 else np.stack for name, port in ports.items()}
+    return {name: join[name]([row[name] for row in rows]) for name in rows[0]}
 
 
 def _zero(graph: Graph, port: Port) -> Array:
@@ -144,10 +163,14 @@ def by_reference(path: Path, feed: Mapping[str, Array], states: Sequence[str]) -
     state = {n: whole_clip.dequantize_output(_zero(step, inputs[n]), inputs[n]) for n in pairs_of(states)}
     rows: list[dict[str, Array]] = []
     for j in range(len(next(iter(feed.values())))):
-        rows.append(whole_clip.run(step, {**{n: x[j : j + 1] for n, x in feed.items()}, **state}))
+        rows.append(
+            whole_clip.run(
+                step, {**{n: np.reshape(x[j : j + 1], inputs[n].view.shape) for n, x in feed.items()}, **state}
+            )
+        )
         for name, source in pairs_of(states).items():
             state[name] = rescaled(rows[-1][source], outputs[source], inputs[name])
-    return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    return joined(rows, outputs)
 
 
 def stateful(shop: Workshop, model: onnx.ModelProto, states: Sequence[str]) -> tuple[Generated, Feed]:
@@ -174,6 +197,8 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], tuple[str, ...], str]] = 
     "leaky": (leaky, H, "ties"),
     "leaky_same_scale": (lambda: leaky(same=True), H, "ties"),
     "leaky_uint8": (lambda: leaky("uint8"), H, "ties"),
+    "vectors": (vectors, H, "ties"),
+    "vectors_float": (lambda: vectors("uint8", "float"), H, "ties"),
     "delay_line": (delay_line, LINE, "equal"),
     "delay_line_uint8": (lambda: delay_line("uint8"), LINE, "equal"),
 }
@@ -322,7 +347,7 @@ def test_input_and_output_are_no_state(shop: Workshop) -> None:
     assert not [note for note in analyze(shop.save(net.model())).notes if "--state" in note]
 
 
-@pytest.mark.parametrize("name", ["elman", "elman_uint8", "cached_conv_uint8", "cached_conv_float", "leaky"])
+@pytest.mark.parametrize("name", ["elman", "vectors", "elman_uint8", "cached_conv_uint8", "cached_conv_float", "leaky"])
 def test_verify(shop: Workshop, name: str) -> None:
     """`verify --state` compares with onnxruntime step by step; codes of the state are rescaled there too."""
     make, states, runtime = MODELS[name]

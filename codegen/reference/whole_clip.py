@@ -21,10 +21,12 @@ def to_frames(x: Array, view: View) -> Codes:
     """ONNX array -> frames [T, elements] as they lie in memory. The inverse of `from_frames`.
 
     Where no ONNX axis is the stream, axis 0 counts frames if the model has 1 there (several steps or windows in one
-    array), else the array is one frame.
+    array), or if it comes on top of the model's axes; else the array is one frame.
     """
     pieces, sizes = [], []
     steps = _counts_steps(view)
+    if view.time_axis is None and x.ndim == len(view.axes) + 1 and not steps:
+        view, steps = View(view.tensor, ((), *view.axes)), True
     if x.ndim != len(view.axes):
         raise ValueError(f"an array of {x.ndim} axes; the model has {len(view.axes)}")
     for i, axis in enumerate(view.axes):
@@ -106,9 +108,7 @@ def run_codes(graph: Graph, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
     if not graph.carried:
         return _evaluate(graph, inputs)
     steps = len(next(iter(inputs.values())))
-    state = {
-        c.tensor: np.full((1, graph.tensors[c.tensor].frame_elements), c.initial, np.int8) for c in graph.carried
-    }
+    state = {c.tensor: np.full((1, graph.tensors[c.tensor].frame_elements), c.initial, np.int8) for c in graph.carried}
     results: list[dict[str, Codes]] = []
     for j in range(steps):
         values = _evaluate(graph, {name: x[j : j + 1] for name, x in inputs.items()} | state)
