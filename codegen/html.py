@@ -45,6 +45,7 @@ def page(report: Report, title: str) -> str:
         "histories": _histories(report),
         "state": f"{report.state_bytes:,}",
         "pictures": _pictures(report),
+        "hops": report.hops,
         "nodes": _nodes(report),
         "proofs": _proofs(report.nodes),
         "refused": refused,
@@ -84,7 +85,7 @@ def _cards(report: Report) -> list[tuple[str, str, str]]:
         ]
     cards.append(("Work", f"{report.macs_mean:,}", "MACs per input frame"))
     if report.macs_peak:
-        cards.append(("Largest push", f"{report.macs_peak:,}", f"MACs, {report.hop} input frames at most"))
+        cards.append(("Largest push", f"{report.macs_peak:,}", f"MACs, hop of {_time(report.hop, None)}"))
     if report.rate:
         cards.append(("Load", f"{report.rate * report.macs_mean:,.0f}", f"MACs per second at {report.rate:g} Hz"))
     return cards
@@ -167,7 +168,7 @@ def _histories(report: Report) -> list[dict[str, Any]]:
 def _pictures(report: Report) -> list[dict[str, Any]]:
     pictures = []
     if report.arena is not None and report.arena.placement.total:
-        title = f"Scratch over the steps of one tick ({report.hop} input frame{'' if report.hop == 1 else 's'} at most)"
+        title = f"Scratch over the steps of one tick of at most {_time(report.hop, None)}"
         pictures.append(_picture(report.arena, title, "step"))
     if report.overlay is not None:
         pictures.append(_picture(report.overlay, "State over the ticks of a clip", "tick"))
