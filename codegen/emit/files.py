@@ -18,6 +18,8 @@ from codegen.reference.whole_clip import run_codes
 MANIFEST_SCHEMA = "onnx2stream manifest 1"
 GOLDEN_SEED = 20240229
 GOLDEN_BYTES = 1 << 14
+TRACE_ON = "#define RT_TRACE 1"
+TRACE_OFF = f"/* {TRACE_ON} */"
 
 
 def all_files(c: Compiled) -> dict[str, str]:
@@ -31,6 +33,8 @@ def all_files(c: Compiled) -> dict[str, str]:
         f"src/{c.name}_weights.c": render.render("weights.c.j2", context),
     }
     files.update({f"src/{name}": text for name, text in render.runtime_files(kernels).items()})
+    if c.trace:
+        files["src/rt_trace.h"] = files["src/rt_trace.h"].replace(TRACE_OFF, TRACE_ON)
     files = {path: render.with_prefix(text, c.name) for path, text in files.items()}
     sources = sorted(path for path in files if path.endswith(".c"))
     golden = _golden(c)
@@ -97,6 +101,8 @@ def _manifest(c: Compiled, context: dict[str, Any], sources: list[str], files: l
         "single": context["single"],
         "memory": {"state_bytes": c.layout.state_bytes, "scratch_bytes": c.layout.scratch_bytes},
         "sources": sources,
+        "trace": c.trace,
+        "nodes": [node.name for node in c.graph.nodes],
         "files": [*files, "manifest.json", "report.json"],
         "inputs": [_manifest_port(p, v) for p, v in zip(c.graph.inputs, context["inputs"], strict=True)],
         "outputs": [_manifest_port(p, v) for p, v in zip(c.graph.outputs, context["outputs"], strict=True)],
