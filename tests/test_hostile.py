@@ -302,3 +302,13 @@ def test_many_strides_make_one_long_schedule(tmp_path: Path) -> None:
             next(a for a in node.attribute if a.name == "strides").ints[0] = 900
     result, log = outcome(model.SerializeToString(), tmp_path)
     assert result["code"] == 3 and ("schedule" in log or "empty output" in log)
+
+
+def test_codes_read_as_reals(tmp_path: Path) -> None:
+    """A uint8 graph input that a QuantizeLinear reads: no output may vanish without a word."""
+
+    def codes(model: onnx.ModelProto) -> None:
+        model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+
+    result, log = outcome(changed(codes, lambda: causal_chain(3, "uint8", "float")), tmp_path)
+    assert result["code"] == 3 and "read as real numbers" in log

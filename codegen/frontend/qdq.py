@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from codegen.errors import CodegenError, Problem
+from codegen.frontend.load import printable
 from codegen.frontend.products import FLOAT_HINT, FailedError, accumulate_s8, product_s8
 from codegen.ir.graph import Const, Decoding, Graph, Node, Port, QParams, Tensor
 from codegen.ir.time import Unstreamable
@@ -83,6 +84,10 @@ def to_int8(graph: Graph) -> Graph:
     for node in graph.nodes:
         builder.run(node)
     outputs = [builder.output(port) for port in graph.outputs]
+    for port, output in zip(graph.outputs, outputs, strict=True):
+        if output is None and not builder.problems:
+            found = "nothing on int8 codes computes it"
+            builder.problems.append(Problem(f"output {printable(port.name)}", found, hint=FLOAT_HINT))
     if builder.problems:
         raise CodegenError(STAGE, builder.summary())
     inputs = [builder.input(port) for port in graph.inputs]
@@ -196,6 +201,9 @@ class _Builder:
     def real(self, tensor: str) -> Real:
         value = self.reals.get(tensor)
         if value is None:
+            if tensor in self.stored and tensor not in self.reals:
+                found, allowed = "it holds codes, and is read as real numbers", "DequantizeLinear before its reader"
+                self.problems.append(Problem(f"tensor {printable(tensor)}", found, allowed))
             raise FailedError
         return value
 
