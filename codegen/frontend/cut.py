@@ -164,7 +164,7 @@ def _element(graph: onnx.GraphProto, name: str) -> int:
     for node in graph.node:
         quantizes = node.op_type == "QuantizeLinear" and name in node.output
         if quantizes or (node.op_type == "DequantizeLinear" and node.input[0] == name):
-            return zeros.get(_third(node), onnx.TensorProto.UINT8)
+            return int(zeros.get(_third(node), onnx.TensorProto.UINT8))
     return int(onnx.TensorProto.FLOAT)
 
 

@@ -11,8 +11,18 @@ from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode, printable
 
 STAGE = "import"
-WINDOW = {"auto_pad", "ceil_mode", "count_include_pad", "dilations", "group", "kernel_shape", "pads", "storage_order",
-          "strides", "channels_last"}
+WINDOW = {
+    "auto_pad",
+    "ceil_mode",
+    "count_include_pad",
+    "dilations",
+    "group",
+    "kernel_shape",
+    "pads",
+    "storage_order",
+    "strides",
+    "channels_last",
+}
 CONTRIB: Mapping[str, set[str]] = {
     "DequantizeLinear": {"axis", "block_size"},
     "QuantizeLinear": {"axis", "block_size", "saturate"},
@@ -52,7 +62,8 @@ def check(node: OnnxNode, opset: int) -> None:
         raise unsupported(STAGE, node.title, found, f"known are {known}", "Check the file with onnx.checker")
     missing = sorted(required - set(node.attrs))
     if missing:
-        raise unsupported(STAGE, node.title, f"attribute {missing[0]} is missing", hint="Check the file with onnx.checker")
+        found = f"attribute {missing[0]} is missing"
+        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker")
     if not counts[0] <= len(node.inputs) <= counts[1]:
         found = f"{len(node.inputs)} inputs for {node.op_type} at opset {opset}"
         raise unsupported(STAGE, node.title, found, f"{counts[0]} to {counts[1]} are allowed")
