@@ -858,6 +858,16 @@ def test_p34_frontends_as_tables(shop: Workshop) -> None:
     check_op(shop, net.model(), runtime="ties")
 
 
+def test_p27_float_output_of_a_transposed_convolution_is_refused(tmp_path: Path) -> None:
+    """What the QOperator format leaves at the end of a decoder."""
+    net = Net2("int8", seed=56)
+    x = net.input([1, 3, "T"])
+    w = net.rng.normal(0, 1, (3, 1, 4)).astype(np.float32)
+    out, _ = net.raw("ConvTranspose", net.dequantize(x), x.real, [w], strides=[2])
+    net.outputs.append(helper.make_tensor_value_info(out, TensorProto.FLOAT, None))
+    refused(net.model(), tmp_path, "its result is a float output", "QDQ format")
+
+
 PATTERNS: dict[str, Callable[..., Any]] = {n: f for n, f in globals().items() if n.startswith("test_p")}
 
 

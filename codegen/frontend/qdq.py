@@ -615,6 +615,10 @@ class _Builder:
             self.tensors[name] = replace(self.tensors[name], element_bytes=4)
             scales = np.resize(made.scales, made.weights.shape[0]).astype(np.float32)
             return replace(port, view=View(name, port.view.axes), decoding=Decoding("accumulator", scales))
+        if isinstance(real, Pending) and isinstance(real.node.op, ConvTranspose):
+            found, allowed = "its result is a float output", "float outputs after Conv, Gemm and MatMul"
+            self.fail(real.node, found, allowed, "Quantize in QDQ format, which quantizes its result too")
+            raise FailedError
         if isinstance(real, Pending) and isinstance(real.node.op, Softmax) and not real.node.op.over_time:
             return self._softmax_output(port, real, real.node.op)
         return None
