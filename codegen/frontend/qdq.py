@@ -7,17 +7,30 @@ is an error that names its node.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
 from codegen.errors import CodegenError, Problem
 from codegen.frontend.load import printable
-from codegen.frontend.products import FLOAT_HINT, FailedError, accumulate_s8, product_s8
-from codegen.ir.graph import Const, Decoding, Graph, Node, Port, QParams, Tensor
+from codegen.frontend.operands import affine, code_bounds, two_operands, with_constant_operand
+from codegen.frontend.outputs import output_port
+from codegen.frontend.products import FLOAT_HINT, FailedError, product_s8
+from codegen.frontend.reals import (
+    MOVES,
+    Chain,
+    Codes,
+    Pending,
+    RawInput,
+    Real,
+    chained,
+    kind_of,
+    renamed,
+    selects,
+    side_of,
+)
+from codegen.ir.graph import Const, Graph, Node, Port, QParams, Tensor
 from codegen.ir.time import Unstreamable
 from codegen.ir.view import View
 from codegen.numerics import reference as numeric
@@ -27,55 +40,20 @@ from codegen.ops.base import KernelOp, Op
 from codegen.ops.conv import Conv, DenseOverTime
 from codegen.ops.einsum import EinsumChain, constants_of, contraction_s8
 from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
-from codegen.ops.island import SelectS8, Side, island_s8
+from codegen.ops.island import SelectS8
 from codegen.ops.matmul import Contract
-from codegen.ops.normalize import Affine, affine_tables, folded
+from codegen.ops.normalize import Affine, folded
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
 from codegen.ops.resample import ConvTranspose, LastFrame, Resample
 from codegen.ops.shape import Concat, Copy, PadFrames
 from codegen.ops.softmax import Softmax
 from codegen.ops.transposed import LastS8, UpsampleS8
-from codegen.ops.unary import Composite, apply_pair, function_of, is_clamp, with_constant
+from codegen.ops.unary import Composite, function_of, is_clamp, with_constant
 from codegen.ops.weights import NOTE as QUANTIZED
 
 STAGE = "quantization"
-MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
 WHOLE_HINT = "Use a causal form (forward only, statistics fixed at export), or one along an axis inside the frame"
-
-
-@dataclass(frozen=True, eq=False)
-class Codes:
-    """Exactly (codes - zero_point) * scale of a stored tensor."""
-
-    tensor: str
-    q: QParams
-
-
-@dataclass(frozen=True, eq=False)
-class RawInput:
-    """A float graph input that nothing has quantized yet."""
-
-    tensor: str
-
-
-@dataclass(frozen=True, eq=False)
-class Pending:
-    """The real result of `node` on operands: a product, pair, pool, softmax or movement, not yet rounded to codes."""
-
-    node: Node
-    operands: tuple[Real, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """Unary functions applied to `base`, first one first."""
-
-    base: Codes | RawInput | Pending
-    functions: tuple[Unary, ...]
-
-
-Real = Codes | RawInput | Pending | Chain
 
 
 def to_int8(graph: Graph) -> Graph:
@@ -83,7 +61,7 @@ def to_int8(graph: Graph) -> Graph:
     builder = _Builder(graph)
     for node in graph.nodes:
         builder.run(node)
-    outputs = [builder.output(port) for port in graph.outputs]
+    outputs = [output_port(builder, port) for port in graph.outputs]
     for port, output in zip(graph.outputs, outputs, strict=True):
         if output is None and not builder.problems:
             found = "nothing on int8 codes computes it"
@@ -175,7 +153,7 @@ class _Builder:
             self._on_codes(node)
         elif isinstance(op, Unary):
             base = self.real(node.inputs[0])
-            self.reals[node.output] = _chained(base, op)
+            self.reals[node.output] = chained(base, op)
         elif isinstance(op, Binary):
             self.reals[node.output] = self._bias_added(node) or self._pair(node, op)
         elif isinstance(op, Affine):
@@ -190,9 +168,9 @@ class _Builder:
         if op.constant is not None and not op.constant.is_quantized:
             values = np.unique(op.constant.array)
             if len(values) == 1:
-                return _chained(first, with_constant(op.kind, float(values[0]), op.swapped))
+                return chained(first, with_constant(op.kind, float(values[0]), op.swapped))
         if op.constant is None and len(operands) == 2:
-            sides = [_side(operand) for operand in operands]
+            sides = [side_of(operand) for operand in operands]
             left, right = sides
             if left and right and left[0] is right[0] and (left[1] or right[1]):
                 return Chain(left[0], (Composite(op.kind, (), left[1], right[1]),))
@@ -252,9 +230,9 @@ class _Builder:
             return LastS8(op.rule())
         if isinstance(op, Pool) and op.kind == "Max":
             return MaxPoolS8(op.geometry, self._channels(op, operands[0].tensor))
-        if isinstance(op, GlobalReduce) and _selects(op):
+        if isinstance(op, GlobalReduce) and selects(op):
             q = operands[0].q
-            return ReduceS8(_kind(op), op.block, op.over_time, op.frames, q, q)
+            return ReduceS8(kind_of(op), op.block, op.over_time, op.frames, q, q)
         return None
 
     def _channels(self, op: Pool, tensor: str) -> int:
@@ -280,17 +258,17 @@ class _Builder:
 
     def _force_pending(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         op = real.node.op
-        if isinstance(op, MOVES) or _selects(op):
+        if isinstance(op, MOVES) or selects(op):
             return self._force_moved(real, functions, q, node)
         if isinstance(op, Binary) and op.constant is not None:
-            return self._with_constant(real, functions, q, node)
+            return with_constant_operand(self, real, functions, q, node)
         if isinstance(op, Affine):
-            return self._affine(real, op, functions, q, node)
+            return affine(self, real, op, functions, q, node)
         if isinstance(op, Binary) and op.kind in ("Max", "Min") and all(is_clamp(f) for f in functions):
             return self._force_selected(real, functions, q, node)
-        bounds = self._bounds(functions, q, node)
+        bounds = code_bounds(self, functions, q, node)
         if isinstance(op, Binary):
-            return self._binary(real, q, bounds, node)
+            return two_operands(self, real, q, bounds, node)
         if isinstance(op, Contract | EinsumChain):
             return self._contracted(real, op, q, bounds, node)
         made = self._single(real, q, bounds, clamped=bool(functions))
@@ -298,7 +276,7 @@ class _Builder:
             self.unsupported(real.node)
             raise FailedError
         x = self.as_codes(real.operands[0], real.node)
-        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
+        return self.emit(made, [x.tensor], q, renamed(real.node, node))
 
     def _single(self, real: Pending, q: QParams, bounds: tuple[int, int], clamped: bool) -> KernelOp | None:
         """The int8 form of an operator with one operand that rounds once, or None if there is none."""
@@ -311,8 +289,8 @@ class _Builder:
         if isinstance(op, Pool) and op.kind == "Average":
             channels = self._channels(op, x.tensor)
             return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
-        if isinstance(op, GlobalReduce) and _kind(op) in ("Mean", "Sum"):
-            return ReduceS8(_kind(op), op.block, op.over_time, op.frames, x.q, q, bounds)
+        if isinstance(op, GlobalReduce) and kind_of(op) in ("Mean", "Sum"):
+            return ReduceS8(kind_of(op), op.block, op.over_time, op.frames, x.q, q, bounds)
         if isinstance(op, Softmax) and op.over_time:
             found = f"{op.kind} over the stream axis: every output frame reads the whole sequence"
             self.fail(
@@ -336,7 +314,7 @@ class _Builder:
             raise FailedError from error
         if any(not constant.is_quantized for constant in constants_of(op)):
             self.note_quantized(real.node)
-        return self.emit(made, [codes.tensor for codes in operands], q, _renamed(real.node, node))
+        return self.emit(made, [codes.tensor for codes in operands], q, renamed(real.node, node))
 
     def note_quantized(self, node: Node) -> None:
         """Say once that a float constant was quantized here."""
@@ -346,18 +324,18 @@ class _Builder:
         """Max and Min commute with rounding, which is monotone: both operands are rounded first."""
         names = []
         for i, operand in enumerate(real.operands):
-            chained = operand
+            value: Real = operand
             for function in functions:
-                chained = _chained(chained, function)
-            names.append(self.force(chained, q, replace(node, output=real.node.inputs[i])))
+                value = chained(value, function)
+            names.append(self.force(value, q, replace(node, output=real.node.inputs[i])))
         op = real.node.op
         assert isinstance(op, Binary)
-        return self.emit(SelectS8(op.kind), names, q, _renamed(real.node, node))
+        return self.emit(SelectS8(op.kind), names, q, renamed(real.node, node))
 
     def _force_moved(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
         """Movement commutes with rounding: move the codes of the operands, requantizing before or after."""
         op = real.node.op
-        if _selects(op) and not all(is_clamp(f) for f in functions):
+        if selects(op) and not all(is_clamp(f) for f in functions):
             self.fail(real.node, "a function that is not monotone follows the pool unquantized", hint=FLOAT_HINT)
             raise FailedError
         first = real.operands[0]
@@ -365,24 +343,23 @@ class _Builder:
             moved = self._move(op, real.node, [first])
             assert moved is not None
             exact = first.q.same_codes(q) and not functions
-            out = self.emit(moved, [first.tensor], first.q, real.node if not exact else _renamed(real.node, node))
+            out = self.emit(moved, [first.tensor], first.q, real.node if not exact else renamed(real.node, node))
             return out if exact else self._table(Codes(out, first.q), functions, q, node)
         operands = []
         for i, operand in enumerate(real.operands):
             like = replace(node, output=real.node.inputs[i])
-            chained = operand
-            if functions:
-                for function in functions:
-                    chained = _chained(chained, function)
-            operands.append(Codes(self.force(chained, q, like), q))
-        if isinstance(op, PadFrames):
-            value = op.value
+            value: Real = operand
             for function in functions:
-                value = float(np.float32(function_of(function)(value)))
-            op = replace(op, code=int(numeric.quantize(np.asarray([value], np.float32), (q.scale, q.zero_point))[0]))
+                value = chained(value, function)
+            operands.append(Codes(self.force(value, q, like), q))
+        if isinstance(op, PadFrames):
+            fill = op.value
+            for function in functions:
+                fill = float(np.float32(function_of(function)(fill)))
+            op = replace(op, code=int(numeric.quantize(np.asarray([fill], np.float32), (q.scale, q.zero_point))[0]))
         moved = self._move(op, real.node, operands)
         assert moved is not None
-        return self.emit(moved, [c.tensor for c in operands], q, _renamed(real.node, node))
+        return self.emit(moved, [c.tensor for c in operands], q, renamed(real.node, node))
 
     def _bind_input(self, real: RawInput, q: QParams, node: Node) -> str:
         known = self.quantized_inputs.get(real.tensor)
@@ -404,7 +381,7 @@ class _Builder:
         """`real` as codes without a QuantizeLinear: only where that is exact."""
         if isinstance(real, Codes):
             return real
-        if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or _selects(real.node.op)):
+        if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or selects(real.node.op)):
             inner = [self.as_codes(operand, node) for operand in real.operands]
             if all(c.q.same_codes(inner[0].q) for c in inner):
                 return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
@@ -466,22 +443,6 @@ class _Builder:
             seen.setdefault(str(problem), problem)
         return list(seen.values())
 
-    def _bounds(self, functions: Sequence[Unary], q: QParams, node: Node) -> tuple[int, int]:
-        """Code bounds of the Relu and Clip between an operator and its QuantizeLinear (rounding is monotone)."""
-        lo, hi = -128, 127
-        for function in functions:
-            if not is_clamp(function):
-                found = f"{function.kind} between an operator and QuantizeLinear runs in float"
-                hint = "Quantize its input too (QuantizeLinear and DequantizeLinear before it)"
-                self.fail(node, found, "Relu and Clip may stand there", hint)
-                raise FailedError
-            clamp = function_of(function)
-            ends = numeric.dequantize(np.asarray([lo, hi], np.int64), (q.scale, q.zero_point)).astype(np.float64)
-            wide = [-np.inf if lo == -128 else ends[0], np.inf if hi == 127 else ends[1]]
-            values = np.asarray([np.float32(clamp(v)) for v in wide], np.float32)
-            lo, hi = (int(v) for v in numeric.quantize(values, (q.scale, q.zero_point)))
-        return lo, hi
-
     def _bias_added(self, node: Node) -> Pending | None:
         """MatMul + Add of a constant per channel: the constant is the bias."""
         op = node.op
@@ -508,142 +469,8 @@ class _Builder:
                 return Pending(replace(base.node, op=product), base.operands)
         return Pending(node, (base,))
 
-    def _affine(self, real: Pending, op: Affine, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
-        """A linear function per channel: one table of 256 codes for each."""
-        operand = real.operands[0]
-        before = operand.functions if isinstance(operand, Chain) else ()
-        x = self.as_codes(operand.base if isinstance(operand, Chain) else operand, real.node)
-        made = affine_tables(op, x.q, q, before, functions)
-        if made is None:
-            hint = "Fold it into the layer before it when exporting"
-            self.fail(real.node, f"{len(op.scale)} different channels", "at most 256 tables", hint)
-            raise FailedError
-        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
-
-    def _with_constant(self, real: Pending, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:
-        """A constant operand per element: one table of 256 codes for each of its values."""
-        op = real.node.op
-        assert isinstance(op, Binary) and op.constant is not None
-        operand = real.operands[0]
-        before = operand.functions if isinstance(operand, Chain) else ()
-        base = operand.base if isinstance(operand, Chain) else operand
-        x = self.as_codes(base, real.node)
-        made = int8.constant_tables(op.kind, x.q, q, op.constant, op.swapped, before, functions)
-        if made is None:
-            found = f"{op.kind} with {len(np.unique(op.constant.array))} different constants"
-            self.fail(real.node, found, "at most 256 different constants")
-            raise FailedError
-        return self.emit(made, [x.tensor], q, _renamed(real.node, node))
-
-    def _binary(self, real: Pending, q: QParams, bounds: tuple[int, int], node: Node) -> str:
-        """Add, Sub, Mul of two tensors: exact on codes, or (functions of codes) an island of two tables."""
-        op = real.node.op
-        assert isinstance(op, Binary)
-        if op.kind not in ("Add", "Sub", "Mul", "Sum") or len(real.operands) != 2:
-            self.unsupported(real.node)
-            raise FailedError
-        kind = "Add" if op.kind == "Sum" else op.kind
-        like = _renamed(real.node, node)
-        exact = [self._exact(operand) for operand in real.operands]
-        if exact[0] and exact[1]:
-            made: KernelOp = int8.pair_s8(kind, exact[0].q, exact[1].q, q, bounds)
-            return self.emit(made, [exact[0].tensor, exact[1].tensor], q, like)
-        sides = [self._side(operand, real.node) for operand in real.operands]
-        size = self.graph.tensors[real.node.output].frame_bytes
-        made = island_s8(kind, sides[0][1], sides[1][1], size, q, bounds)
-        return self.emit(made, [tensor for tensor, _ in sides], q, like)
-
-    def _exact(self, real: Real) -> Codes | None:
-        """The operand as codes where it is a stored tensor or moved codes."""
-        if isinstance(real, Codes):
-            return real
-        if isinstance(real, RawInput) and real.tensor in self.raw_params:
-            return self.as_codes(real, self.graph.nodes[0])
-        moved = isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or _selects(real.node.op))
-        if moved and isinstance(real, Pending) and all(self._exact(operand) for operand in real.operands):
-            return self.as_codes(real, real.node)
-        return None
-
-    def _side(self, real: Real, node: Node) -> tuple[str, Side]:
-        """A real operand as a function of one stored tensor."""
-        constant, apply = None, None
-        if isinstance(real, Pending) and isinstance(real.node.op, Binary) and real.node.op.constant is not None:
-            inner = real.node.op
-            constant = inner.constant
-            apply = partial(_swapped if inner.swapped else apply_pair, inner.kind)
-            real = real.operands[0]
-        functions = real.functions if isinstance(real, Chain) else ()
-        codes = self.as_codes(real.base if isinstance(real, Chain) else real, node)
-        before = numeric.chain(*(function_of(f) for f in functions)) if functions else _same
-        return codes.tensor, Side(codes.q, before, constant, apply)
-
-    def output(self, port: Port) -> Port | None:
-        """A graph output: codes as they are, or the dequantized value of codes."""
-        if port.tensor in self.stored:
-            name = self.stored[port.tensor]
-            return replace(port, view=View(name, port.view.axes), qparams=self.tensors[name].qparams)
-        real = self.reals.get(port.tensor)
-        if real is None:
-            return None
-        node = self.graph.producer(port.tensor)
-        try:
-            made = self._float_output(port, real)
-            if made is not None:
-                return made
-            codes = self.as_codes(real, node) if node else None
-        except FailedError:
-            return None
-        if codes is None:
-            self.problems.append(Problem(f"output {port.name}", "it is the unquantized input", hint=FLOAT_HINT))
-            return None
-        return replace(port, view=View(codes.tensor, port.view.axes), qparams=codes.q)
-
-    def _float_output(self, port: Port, real: Real) -> Port | None:
-        """A real output that no QuantizeLinear rounds: a table of 256 floats, or accumulators with scales."""
-        if isinstance(real, Chain) and isinstance(real.base, Codes):
-            q = real.base.q
-            chain = numeric.chain(*(function_of(f) for f in real.functions))
-            values = numeric.dequantize(numeric.CODES, (q.scale, q.zero_point))
-            table = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
-            view = View(real.base.tensor, port.view.axes)
-            return replace(port, view=view, qparams=q, decoding=Decoding("table", table))
-        if isinstance(real, Pending) and isinstance(real.node.op, Conv):
-            op = real.node.op
-            x = self.as_codes(real.operands[0], real.node)
-            made = accumulate_s8(self, real.node, op, x.q)
-            name = self.emit(made, [x.tensor], None, real.node)
-            self.tensors[name] = replace(self.tensors[name], element_bytes=4)
-            scales = np.resize(made.scales, made.weights.shape[0]).astype(np.float32)
-            return replace(port, view=View(name, port.view.axes), decoding=Decoding("accumulator", scales))
-        if isinstance(real, Pending) and isinstance(real.node.op, ConvTranspose):
-            found, allowed = "its result is a float output", "float outputs after Conv, Gemm and MatMul"
-            self.fail(real.node, found, allowed, "Quantize in QDQ format, which quantizes its result too")
-            raise FailedError
-        if isinstance(real, Pending) and isinstance(real.node.op, Softmax) and not real.node.op.over_time:
-            return self._softmax_output(port, real, real.node.op)
-        return None
-
-    def _softmax_output(self, port: Port, real: Pending, op: Softmax) -> Port | None:
-        """A float Softmax or LogSoftmax output: codes whose scale covers its range, within one code (declared)."""
-        x = self.as_codes(real.operands[0], real.node)
-        if op.kind == "Softmax":
-            q = QParams(1.0 / 256.0, -128)
-        else:
-            q = QParams(float(np.float32((255.0 * x.q.scale + math.log(op.size)) / 255.0)), 127)
-        made = int8.softmax_s8(op.kind, op.size, x.q, q)
-        if made is None:
-            return None
-        self.notes.append(f"{real.node.where}: its float output is given as int8 codes of scale {q.scale:.6g}")
-        name = self.emit(made, [x.tensor], q, real.node)
-        return replace(port, view=View(name, port.view.axes), qparams=q)
-
     def input(self, port: Port) -> Port:
         return replace(port, qparams=self.tensors[port.tensor].qparams)
-
-
-def _renamed(node: Node, quantize: Node) -> Node:
-    """The operator's own name and type on the tensor that its QuantizeLinear writes."""
-    return replace(node, output=quantize.output)
 
 
 def _code_params(graph: Graph) -> dict[str, QParams]:
@@ -675,38 +502,6 @@ def _code_params(graph: Graph) -> dict[str, QParams]:
 def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
     """Whether the node moves codes (its inputs are not reals)."""
     return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
-
-
-def _same(x: float) -> float:
-    return x
-
-
-def _swapped(kind: str, x: float, value: float) -> float:
-    return apply_pair(kind, value, x)
-
-
-def _selects(op: Op) -> bool:
-    """Max and Min pick one of their codes: they commute with every monotone function."""
-    return (isinstance(op, Pool) and op.kind == "Max") or (isinstance(op, GlobalReduce) and _kind(op) in ("Max", "Min"))
-
-
-def _kind(op: GlobalReduce) -> str:
-    """Mean, Sum, Max, Min, ... of an ONNX reduction's name."""
-    return {"GlobalAveragePool": "Mean", "GlobalMaxPool": "Max"}.get(op.kind, op.kind.removeprefix("Reduce"))
-
-
-def _side(real: Real) -> tuple[Codes, tuple[Unary, ...]] | None:
-    if isinstance(real, Codes):
-        return real, ()
-    if isinstance(real, Chain) and isinstance(real.base, Codes):
-        return real.base, real.functions
-    return None
-
-
-def _chained(real: Real, function: Unary) -> Chain:
-    if isinstance(real, Chain):
-        return Chain(real.base, (*real.functions, function))
-    return Chain(real, (function,))
 
 
 def average_pool(
