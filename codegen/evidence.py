@@ -47,9 +47,7 @@ DECLARED: Mapping[str, tuple[float, str]] = {
 }
 """Operators whose codes may differ from onnxruntime's: by how much, and why (DESIGN.md section 6)."""
 
-FUSES = frozenset(
-    "Conv Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat Sigmoid LeakyRelu Softmax".split()
-)
+FUSES = frozenset("Conv Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat Sigmoid LeakyRelu Softmax".split())
 """Operators with an integer kernel that a DequantizeLinear -> operator -> QuantizeLinear group should become."""
 
 BOUNDS = frozenset("QuantizeLinear Relu Clip DequantizeLinear".split())

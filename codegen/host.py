@@ -39,9 +39,7 @@ class PortInfo:
     stream_axis: int | None
 
 
-def load(
-    out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] = (), trace: bool = False
-) -> HostModel:
+def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] = (), trace: bool = False) -> HostModel:
     """Compile the C in a generated folder and load it.
 
     compiler: default $CC, else cc, gcc or clang. trace: with <NAME>_TRACE, for `HostModel.trace`. Raises CodegenError

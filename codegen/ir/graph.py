@@ -185,7 +185,9 @@ class Graph:
         """The graph reduced to what happens on the stream axis."""
         nodes = tuple(TimeNode(n.name, n.op.rule(), tuple(dict.fromkeys(n.inputs)), n.output) for n in self.nodes)
         return TimeGraph(
-            self.sources(), nodes, tuple(dict.fromkeys([p.tensor for p in self.outputs] + [c.source for c in self.carried]))
+            self.sources(),
+            nodes,
+            tuple(dict.fromkeys([p.tensor for p in self.outputs] + [c.source for c in self.carried])),
         )
 
     def with_nodes(self, nodes: Sequence[Node], tensors: dict[str, Tensor] | None = None) -> Graph:

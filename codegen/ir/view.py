@@ -128,8 +128,10 @@ class View:
 
 
 def same_lengths(views: Sequence[View]) -> list[View]:
-    """Views whose stream axes meet, with the shortest of their lengths: whether they may meet is the planner's question,
-    which knows the strides and names both paths."""
+    """Views whose stream axes meet, with the shortest of their lengths.
+
+    Whether they may meet is the planner's question, which knows the strides and names both paths.
+    """
     at = {view.time_axis for view in views}
     if len(at) != 1 or None in at or not all(view.time_is_alone() for view in views):
         return list(views)

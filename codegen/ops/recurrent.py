@@ -41,7 +41,9 @@ def lower_rnn(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering
     size = int(node.attrs.get("hidden_size") or hidden.array.shape[-1])
     at = 1 if batch_first else 0
     batch = x.shape[1 - at]
-    rule: Rule = Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type} along the stream axis")
+    rule: Rule = (
+        Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type} along the stream axis")
+    )
     if x.time_axis != at:
         # The recurrence runs inside a frame (over frequency, say): along the stream it is pointwise.
         rule = Join()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
-from codegen.ops.base import Codes, KernelOp, Rounding, Stages, rounding_stages
+from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import Requantize, accumulator_bounds
 from codegen.ops.geometry import Geometry, window_length
 

@@ -1,4 +1,4 @@
-"""Placement of buffers with lifetimes in one arena: lower bound, greedy in several orders, then a bounded local search."""
+"""Placement of buffers with lifetimes in one arena: lower bound, greedy in several orders, a bounded local search."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
     """Offsets (multiples of `alignment` bytes) so that buffers live in a common step never share a byte.
 
-    Best fit in several orders, then swaps of two buffers in the best order while the bound is not met; the smallest arena
-    wins, the first of equals: the result depends on the input only.
+    Best fit in several orders, then swaps and moves in the best order while the bound is not met; the smallest arena wins,
+    the first of equals: the result depends on the input only.
     A buffer of 0 bytes gets an offset and disturbs nobody. `lower_bound` ignores alignment.
     """
     for b in buffers:
