@@ -116,7 +116,7 @@ def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> 
 
 @dataclass(frozen=True, eq=False)
 class ConcatS8(KernelOp):
-    """Joins frames [outer, n_i, inner] along the middle axis; operand i goes through `tables[i]` (int8 [256]), if any."""
+    """Joins frames [outer, n_i, inner] along the middle axis; operand i through `tables[i]` (int8 [256]), if any."""
 
     outer: int
     sizes: tuple[int, ...]
