@@ -118,6 +118,19 @@ def external(location: str, **more: str) -> Change:
     return change
 
 
+def output_twice(model: onnx.ModelProto) -> None:
+    model.graph.output.append(model.graph.output[0])
+
+
+def input_twice(model: onnx.ModelProto) -> None:
+    model.graph.input.append(model.graph.input[0])
+
+
+def empty_weight_scale(model: onnx.ModelProto) -> None:
+    weights = next(n for n in model.graph.node if node_of(model, "Conv").input[1] in n.output)
+    tensor_of(model, weights.input[1]).CopyFrom(numpy_helper.from_array(np.zeros(0, np.float32), weights.input[1]))
+
+
 def subgraph(model: onnx.ModelProto) -> None:
     inner = onnx.GraphProto()
     inner.CopyFrom(model.graph)
@@ -154,6 +167,9 @@ KINDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "zero point real": (changed(zero_point(np.float32(0))), ("float32",)),
     "zero points, several": (changed(zero_point(np.zeros(3, np.int8))), ()),
     "zero point empty": (changed(zero_point(np.zeros(0, np.int8))), ()),
+    "output declared twice": (changed(output_twice), ("declared twice",)),
+    "input declared twice": (changed(input_twice), ("declared twice",)),
+    "scale without elements": (changed(empty_weight_scale), ("scale of 0 elements",)),
     "cycle": (changed(cycle), ("cycle",)),
     "duplicate node": (changed(duplicate_node), ("defined twice",)),
     "duplicate initializer": (changed(duplicate_initializer), ("defined twice",)),

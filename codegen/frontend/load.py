@@ -103,6 +103,12 @@ def load(path: Path, cuts: Cuts = NO_CUTS) -> Model:
     inputs = tuple(_value(v) for v in graph.input if v.name not in constants)
     nodes = _sorted(_check_definitions(nodes, {v.name for v in inputs}, constants, path), set(constants), inputs)
     outputs = tuple(_value(v) for v in graph.output)
+    for what, values in (("input", inputs), ("output", outputs)):
+        names = [value.name for value in values]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            where = f"{what} {printable(twice)}"
+            raise input_error(STAGE, where, "declared twice", "one declaration", "Remove one of them")
     if not outputs:
         raise input_error(STAGE, path.name, "the graph has no output", hint="Declare the tensors to compute as outputs")
     return Model(path.stem, opset, inputs, outputs, tuple(nodes), constants, digest)

@@ -77,6 +77,8 @@ def qparams_of(node: OnnxNode, scale: Const | None, zero: Const | None, dtype: s
 
 def check_scale(node: OnnxNode, scales: np.ndarray) -> None:
     """Scales must be finite and greater than zero (no runtime checks it, and every later number depends on it)."""
+    if np.size(scales) == 0:
+        raise unsupported(STAGE, node.title, "a scale of 0 elements", "one scale, or one per channel")
     bad = [float(s) for s in np.asarray(scales).ravel() if not np.isfinite(s) or s <= 0]
     if bad:
         raise unsupported(STAGE, node.title, f"scale {bad[0]}", "scales must be finite and > 0", "Calibrate again")

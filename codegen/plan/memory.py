@@ -46,7 +46,7 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
     """Offsets (multiples of `alignment` bytes) so that buffers live in a common step never share a byte.
 
-    Best fit in several orders, then swaps and moves in the best order while the bound is not met; the smallest arena wins,
+    Best fit in several orders, then swaps and moves in the best order while the bound is not met; the smallest wins,
     the first of equals: the result depends on the input only.
     A buffer of 0 bytes gets an offset and disturbs nobody. `lower_bound` ignores alignment.
     """
