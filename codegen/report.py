@@ -249,7 +249,8 @@ def make_report(
         wait = plan_outputs.hop_wait(time, port.tensor, plan.hop) if plan and not extent.ended else 0
         outputs.append(OutputRow(port.name, extent, stride, lookahead, wait))
     mean, peak = _macs(graph, extents, plan)
-    notes = [*graph.notes, *(f"{note.severity}: {note.node}: {note.text}" for note in joins)]
+    kinds = {"note": "", "warning": "warning: "}
+    notes = [*graph.notes, *(f"{kinds.get(note.severity, '')}{note.node}: {note.text}" for note in joins)]
     legal = str(plan_outputs.legal_lengths(time)) if plan and graph.clip_length is None else ""
     return Report(
         kind(graph),
