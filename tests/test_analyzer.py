@@ -193,7 +193,7 @@ def test_join_remarks(tmp_path: Path) -> None:
     warned = analyze(joined({"pads": [2, 0]}, {"kernel": 3, "pads": [1, 1]}))
     assert any(note.startswith("warning: ") and "lookahead" in note for note in warned.notes)
     noted = analyze(joined({"pads": [2, 0]}, {"kernel": 5, "pads": [4, 0]}))
-    assert any(note.startswith("note: ") and "centres" in note for note in noted.notes)
+    assert any("centres" in note and not note.startswith("warning: ") for note in noted.notes)
     quiet = analyze(joined({"pads": [1, 1]}, {"kernel": 5, "pads": [2, 2]}))
     assert not any("operands have different" in note for note in quiet.notes)
 
