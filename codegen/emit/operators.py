@@ -216,25 +216,25 @@ def linear_initializer(p: LinearParams, exceptions: str = "exceptions") -> str:
     return f"{{{head}, {exceptions if p.exceptions else 'NULL'}, {tail}}}"
 
 
-def _exceptions(p: LinearParams) -> str:
+def _exceptions(p: LinearParams, name: str = "exceptions") -> str:
     """Declaration of the exception list, or nothing."""
     if not p.exceptions:
         return ""
     items = ", ".join(f"{{{integer(x)}, {code}}}" for x, code in p.exceptions)
-    return f"    static const rt_exception_t exceptions[{len(p.exceptions)}] = {{{items}}};"
+    return f"    static const rt_exception_t {name}[{len(p.exceptions)}] = {{{items}}};"
 
 
 def _avgpool(op: AveragePoolS8, prefix: str) -> Emission:
     qx, qy = (op.x.scale, op.x.zero_point), (op.y.scale, op.y.zero_point)
-    divisors = []
+    divisors, exceptions = [], []
     for count in op.counts():
         fitted = fit_average(qx, qy, count, *op.bounds)
-        if fitted.exceptions:
-            raise NotImplementedError("an average with exceptions")
-        divisors.append(f"{{{count}, {linear_initializer(fitted)}}}")
+        exceptions.append(_exceptions(fitted, f"exceptions{count}"))
+        divisors.append(f"{{{count}, {linear_initializer(fitted, f'exceptions{count}')}}}")
     g = op.geometry
     numbers = _window_numbers(op) | {
         "divisors": divisors,
+        "exceptions": [text for text in exceptions if text],
         "after": (g.depth.right, g.width.right),
         "right": g.time.right,
         "channels": op.channels,
