@@ -25,7 +25,7 @@ from codegen.ops.matmul import MatMulS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
-from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
+from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8, LastS8, TransposedConvolution, UpsampleS8
 from codegen.passes.make_endless import SlidingReduceS8
 from codegen.plan.rounding import proof_of
 
@@ -317,8 +317,11 @@ def _dense_time(op: DenseOverTimeS8, prefix: str) -> Emission:
     return Emission("dense_time", ("rt_reduce_s8", "rt_stream"), numbers, {**named, **tables})
 
 
-def _convt(op: ConvTransposeS8, prefix: str) -> Emission:
-    initializer, tables = requantize_initializer(_proved(op), prefix)
+def _convt(op: TransposedConvolution, prefix: str) -> Emission:
+    initializer = "{0}"
+    tables: dict[str, Table] = {}
+    if isinstance(op, ConvTransposeS8):
+        initializer, tables = requantize_initializer(_proved(op), prefix)
     co, _, _, _, per = op.weights.shape
     stride = op.time.stride if op.time else 1
     convs: list[dict[str, Any]] = []
@@ -370,7 +373,7 @@ def _convt(op: ConvTransposeS8, prefix: str) -> Emission:
         "requantize": initializer,
         "stride": stride,
         "group": f"j >> {stride.bit_length() - 1}" if power else f"rt_floor_div(j, {stride})",
-        "kernel": "rt_conv_s8_w16" if wide else "rt_conv_s8",
+        "kernel": ("rt_conv_s8" if isinstance(op, ConvTransposeS8) else "rt_conv_acc_s8") + ("_w16" if wide else ""),
     }
     return Emission("convt", (str(numbers["kernel"]), "rt_requantize", "rt_stream"), numbers, tables)
 
@@ -508,6 +511,7 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     SlidingReduceS8: _sliding,
     DenseOverTimeS8: _dense_time,
     ConvTransposeS8: _convt,
+    ConvTransposeAccS8: _convt,
     UpsampleS8: _upsample,
     LastS8: _last,
     IslandS8: _island,

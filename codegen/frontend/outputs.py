@@ -51,7 +51,7 @@ def _float_output(b: Builder, port: Port, real: Real) -> Port | None:
         table = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
         view = View(real.base.tensor, port.view.axes)
         return replace(port, view=view, qparams=q, decoding=Decoding("table", table))
-    if isinstance(real, Pending) and isinstance(real.node.op, Conv):
+    if isinstance(real, Pending) and isinstance(real.node.op, Conv | ConvTranspose):
         op = real.node.op
         x = b.as_codes(real.operands[0], real.node)
         made = accumulate_s8(b, real.node, op, x.q)
@@ -59,10 +59,6 @@ def _float_output(b: Builder, port: Port, real: Real) -> Port | None:
         b.tensors[name] = replace(b.tensors[name], element_bytes=4)
         scales = np.resize(made.scales, made.weights.shape[0]).astype(np.float32)
         return replace(port, view=View(name, port.view.axes), decoding=Decoding("accumulator", scales))
-    if isinstance(real, Pending) and isinstance(real.node.op, ConvTranspose):
-        found, allowed = "its result is a float output", "float outputs after Conv, Gemm and MatMul"
-        b.fail(real.node, found, allowed, "Quantize in QDQ format, which quantizes its result too")
-        raise FailedError
     if isinstance(real, Pending) and isinstance(real.node.op, Softmax) and not real.node.op.over_time:
         return _softmax_output(b, port, real, real.node.op)
     return None

@@ -13,7 +13,7 @@ from codegen.numerics.exact import NumericsError
 from codegen.ops.conv import Conv, ConvAccS8, ConvS8, DenseOverTime, Requantize
 from codegen.ops.reduce import DenseOverTimeS8
 from codegen.ops.resample import ConvTranspose
-from codegen.ops.transposed import ConvTransposeS8
+from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8
 from codegen.ops.weights import NOTE as QUANTIZED
 from codegen.ops.weights import quantized_constant
 
@@ -61,10 +61,16 @@ def product_s8(
     return made
 
 
-def accumulate_s8(report: Reporter, node: Node, op: Conv, x: QParams) -> ConvAccS8:
+def accumulate_s8(report: Reporter, node: Node, op: Conv | ConvTranspose, x: QParams) -> ConvAccS8 | ConvTransposeAccS8:
     """The product as int32 accumulators with their real scale x_scale * w_scale per channel."""
     array, scales, bias = _operands(report, node, op, x)
-    made = ConvAccS8(op.geometry, array, bias, op.groups, x.zero_point, np.float32(x.scale) * scales)
+    real = np.float32(x.scale) * scales
+    made: ConvAccS8 | ConvTransposeAccS8
+    if isinstance(op, ConvTranspose):
+        sizes = (op.size_in, op.size_out)
+        made = ConvTransposeAccS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, real)
+    else:
+        made = ConvAccS8(op.geometry, array, bias, op.groups, x.zero_point, real)
     _check_int32(report, node, *made.bounds())
     return made
 

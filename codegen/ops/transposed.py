@@ -47,10 +47,10 @@ def phases(t: Transposed, out: int | None) -> list[Phase]:
 
 
 @dataclass(frozen=True, eq=False)
-class ConvTransposeS8(KernelOp):
-    """x [L, D, W, Ci] -> y [L', D', W', Co]; weights int8 or int16 [Co, kt, kd, kw, Ci/groups]. ConvTranspose-11.
+class TransposedConvolution(KernelOp):
+    """int32 accumulators of x [L, D, W, Ci] -> [L', D', W', Co]; weights int8 or int16 [Co, kt, kd, kw, Ci/groups].
 
-    Accumulators and rounding as in ConvS8.
+    Source: ONNX ConvTranspose-11; zero points and bias as in `conv.Convolution`.
     """
 
     time: Transposed | None
@@ -62,7 +62,6 @@ class ConvTransposeS8(KernelOp):
     bias: npt.NDArray[np.int64]
     groups: int
     x_zero_point: int
-    requantize: Requantize
 
     def rule(self) -> Rule:
         return self.time or Join()
@@ -89,16 +88,6 @@ class ConvTransposeS8(KernelOp):
         """Per channel the least and greatest accumulator over all phases."""
         return accumulator_bounds(self.weights.reshape(self.weights.shape[0], -1), self.bias, self.x_zero_point)
 
-    def rounding(self) -> Rounding:
-        return self.requantize.over(self.bounds())
-
-    def reference(self, xs: Sequence[Codes]) -> Codes:
-        r = self.requantize
-        return numeric.requantize(self.accumulate(xs), r.scale, r.zero_point, r.lo, r.hi)
-
-    def stages(self, xs: Sequence[Codes]) -> Stages:
-        return self.requantize.stages(self.accumulate(xs))
-
     def accumulate(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """Scatter each input through the kernel into the uncropped output, then crop: the definition itself."""
         co, _, _, _, per = self.weights.shape
@@ -123,6 +112,34 @@ class ConvTransposeS8(KernelOp):
         acc = _grown(acc[crop], [max(n, 0) if length else 0 for n in ends])
         out: npt.NDArray[np.int64] = acc.reshape(*acc.shape[:3], co) + self.bias
         return out
+
+
+@dataclass(frozen=True, eq=False)
+class ConvTransposeS8(TransposedConvolution):
+    """int8 transposed convolution: accumulators, then `requantize`."""
+
+    requantize: Requantize
+
+    def rounding(self) -> Rounding:
+        return self.requantize.over(self.bounds())
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        r = self.requantize
+        return numeric.requantize(self.accumulate(xs), r.scale, r.zero_point, r.lo, r.hi)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        return self.requantize.stages(self.accumulate(xs))
+
+
+@dataclass(frozen=True, eq=False)
+class ConvTransposeAccS8(TransposedConvolution):
+    """A transposed convolution whose int32 accumulators are the result; real = float32(acc) * `scales` [Co]."""
+
+    scales: npt.NDArray[np.float32]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        accumulators: Any = self.accumulate(xs).astype(np.int32)
+        return accumulators  # type: ignore[no-any-return]
 
 
 def _grown(acc: npt.NDArray[np.int64], sizes: Sequence[int]) -> npt.NDArray[np.int64]:
