@@ -127,10 +127,13 @@ def _bias(report: Reporter, node: Node, bias: Const | None, product: Floats, cha
             return np.asarray(values.astype(np.int64) - zero)
         real = (values.astype(np.float64) - zero) * scale
         report.notes.append(f"{node.where}: bias scale is not x_scale * w_scale; {_requantized(real, product)}")
+        steps = real / product.astype(np.float64)
     else:
+        # In float32, as onnxruntime and its quantizer round a float bias: they decide the ties.
         real = np.broadcast_to(bias.real().astype(np.float64).reshape(-1), (channels,))
-    with np.errstate(all="ignore"):
-        rounded = np.rint(real / product.astype(np.float64))
+        with np.errstate(all="ignore"):
+            steps = (real.astype(np.float32) / product).astype(np.float64)
+    rounded = np.rint(steps)
     bad = ~np.isfinite(rounded) | (np.abs(rounded) > INT32_MAX)
     if bad.any():
         worst = int(np.argmax(bad))
