@@ -24,6 +24,8 @@ from random_graphs import Census, random_graph
 from streams import Session, random_session, run_reference
 
 from codegen.ir.graph import Graph
+from codegen.ops.base import Op
+from codegen.ops.reduce import AveragePoolS8
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
 from codegen.verify import random_feed
@@ -53,6 +55,13 @@ def census_of(graph: Graph, seed: int) -> Census:
     return census
 
 
+def overhangs(op: Op) -> bool:
+    """AveragePool with ceil_mode and count_include_pad: onnxruntime's fused kernel divides the last window by the whole
+    kernel, where ONNX counts real and explicitly padded cells only (found by seed 1008255: 48 codes apart)."""
+    ceil = isinstance(op, AveragePoolS8) and any(w.ceil_mode for w, _ in op.geometry.axes(0))
+    return ceil and isinstance(op, AveragePoolS8) and op.count_include_pad
+
+
 def against_runtime(g: Generated, seed: int) -> Counter[str]:
     """Operator by operator on onnxruntime's own codes of the operands: how many codes differ from its result, by type.
 
@@ -80,6 +89,8 @@ def against_runtime(g: Generated, seed: int) -> Counter[str]:
         operands = [values[x].reshape(-1, *g.graph.tensors[x].frame_shape) for x in node.inputs]
         ours = node.op.reference(operands).reshape(-1, *shape)
         values[node.output] = theirs.get(node.output, ours).reshape(ours.shape)
+        if overhangs(node.op):
+            continue
         gap = np.abs(values[node.output].astype(np.int16) - ours)
         assert gap.max(initial=0) <= 1, f"{node.where}: {gap.max()} codes away from onnxruntime"
         kind_of = type(node.op).__name__

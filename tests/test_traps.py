@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,12 +12,15 @@ import pytest
 from batches import FAST, Batch
 from checks import Generated, Script, Workshop, assert_same, runtime_run, split
 from models import Act, Net
+from onnx import TensorProto, helper, numpy_helper
 from random_graphs import conv_transpose
 from streams import Session, clip, inner, outer, run_reference
 
 from codegen import analyze
 from codegen.errors import CodegenError
+from codegen.ops.conv import ConvS8
 from codegen.options import Options
+from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal
 from codegen.plan.rules import counts, lengths
 from codegen.plan.streaming import plan
@@ -316,3 +320,26 @@ def test_latency_of_every_output_in_frames_and_ms(shop: Workshop) -> None:
     assert rows["same"]["hop_wait_ms"] == 20.0 * rows["same"]["hop_wait_frames"] == 60.0
     single = analyze(path, replace(Options(rate=50.0), hop=1)).to_json()["outputs"]
     assert all(row["hop_wait_frames"] == 0 for row in single)
+
+
+def test_float_bias_is_rounded_as_onnxruntime_rounds_it(tmp_path: Path) -> None:
+    """Found by a random graph: bias / (x_scale * w_scale) is a tie in float32 and not in float64."""
+    exact = (float.fromhex(text) for text in ("0x1.3f474ap-6", "0x1.bd7c6cp-8", "-0x1.1fdf64p-1"))
+    scale, weight, bias = (np.float32(value) for value in exact)
+    expected = int(np.rint(bias / (scale * weight)))
+    assert expected != int(np.rint(float(bias) / float(scale * weight)))
+    i8 = np.int8
+    constants = {"s": scale, "z": i8(-43), "w": np.ones((1, 1, 1), i8), "ws": weight, "wz": i8(0), "b": bias.reshape(1)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
+        helper.make_node("Conv", ["d", "v", "b"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    ports = [[helper.make_tensor_value_info(name, TensorProto.INT8, [1, 1, "T"])] for name in ("x", "y")]
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "bias", *ports, initializers)
+    path = tmp_path / "bias.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    (conv,) = load_int8(path).nodes
+    assert isinstance(conv.op, ConvS8) and conv.op.bias.tolist() == [expected]
