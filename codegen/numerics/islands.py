@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codegen.numerics.exact import NumericsError
+from codegen.numerics.pairs import pair_codes
 from codegen.numerics.reference import Int8Array, Int64Array, Quant, quantize
 
 MAX_EXCEPTIONS = 256
@@ -41,13 +42,7 @@ class IslandParams:
     def apply(self, a: Int64Array, b: Int64Array) -> Int8Array:
         """Codes of two code arrays; equal to rt_island_s8."""
         left, right = self.table_a[a + 128], self.table_b[b + 128]
-        total = (left * right if self.product else left + right) + self.rounding
-        odd = ((total >> self.shift) ^ self.flip) & 1
-        codes = np.clip((total - odd * self.parity) >> self.shift, self.lo, self.hi)
-        for pair, code in self.exceptions:
-            codes = np.where((a + 128) * 256 + b + 128 == pair, code, codes)
-        result: Int8Array = codes.astype(np.int8)
-        return result
+        return pair_codes(self, (left * right if self.product else left + right) + self.rounding, a, b)
 
 
 def pair_table(

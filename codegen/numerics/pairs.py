@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,33 @@ NARROW_EXCEPTIONS = 2
 SATURATING_RATIO = Fraction(512)
 LARGEST_RATIO = Fraction(2**19)
 NO_LIMIT = 2**61
+
+
+class PairRounding(Protocol):
+    """The rounding and the listed pairs that AddParams and IslandParams share."""
+
+    @property
+    def shift(self) -> int: ...
+    @property
+    def parity(self) -> int: ...
+    @property
+    def flip(self) -> int: ...
+    @property
+    def lo(self) -> int: ...
+    @property
+    def hi(self) -> int: ...
+    @property
+    def exceptions(self) -> tuple[tuple[int, int], ...]: ...
+
+
+def pair_codes(p: PairRounding, total: Int64Array, a: Int64Array, b: Int64Array) -> Int8Array:
+    """Codes of totals with `shift` fraction bits, less `parity` where bit `shift` differs from `flip`; then the list."""
+    odd = ((total >> p.shift) ^ p.flip) & 1
+    codes = np.clip((total - odd * p.parity) >> p.shift, p.lo, p.hi)
+    for pair, code in p.exceptions:
+        codes = np.where((a + 128) * 256 + b + 128 == pair, code, codes)
+    result: Int8Array = codes.astype(np.int8)
+    return result
 
 
 @dataclass(frozen=True)
@@ -49,13 +77,7 @@ class AddParams:
     def apply(self, a: Int64Array, b: Int64Array) -> Int8Array:
         """Codes of two code arrays (broadcast); equal to rt_add_s8."""
         a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
-        total = a * self.multiplier_a + b * self.multiplier_b + self.constant
-        odd = ((total >> self.shift) ^ self.flip) & 1
-        codes = np.clip((total - odd * self.parity) >> self.shift, self.lo, self.hi)
-        for pair, code in self.exceptions:
-            codes = np.where((a + 128) * 256 + b + 128 == pair, code, codes)
-        result: Int8Array = codes.astype(np.int8)
-        return result
+        return pair_codes(self, a * self.multiplier_a + b * self.multiplier_b + self.constant, a, b)
 
     def split(self) -> dict[str, int]:
         """The int32 fields of rt_add_t by name; low parts are 0 in the narrow form."""
