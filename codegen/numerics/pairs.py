@@ -46,7 +46,7 @@ class PairRounding(Protocol):
 
 
 def pair_codes(p: PairRounding, total: Int64Array, a: Int64Array, b: Int64Array) -> Int8Array:
-    """Codes of totals with `shift` fraction bits, less `parity` where bit `shift` differs from `flip`; then the list."""
+    """Codes of totals with `shift` fraction bits, less `parity` where bit `shift` is 1 - flip; then the listed ones."""
     odd = ((total >> p.shift) ^ p.flip) & 1
     codes = np.clip((total - odd * p.parity) >> p.shift, p.lo, p.hi)
     for pair, code in p.exceptions:
