@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.time import Join, Rule, Transposed, Window
+from codegen.ir.time import Join, Rule, Transposed, Upsample, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import Requantize, accumulator_bounds
@@ -160,8 +160,6 @@ class UpsampleS8(KernelOp):
         return self.time
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        from codegen.ir.time import Upsample
-
         x = xs[0].reshape(xs[0].shape[0], *self.frame_in)
         if isinstance(self.time, Upsample) and x.shape[0]:
             j = np.arange(x.shape[0] * self.time.factor)
