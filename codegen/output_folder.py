@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from codegen.errors import input_error
@@ -60,7 +61,15 @@ def write_file(path: Path, text: str) -> None:
         raise input_error(STAGE, str(path), text, hint="Name a file in a folder that exists") from error
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts by their names below `folder`, in UTF-8 with plain newlines."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
     """Write into a temporary folder beside the target and swap it in: a failure leaves what was there."""
     check(folder)
     target = folder.absolute()
@@ -68,10 +77,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         try:
-            for name, text in files.items():
-                path = staging / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8", newline="\n")
+            write_files(staging, files)
             staging.chmod(0o755)
             if target.is_dir():
                 shutil.rmtree(target)

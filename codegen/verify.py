@@ -19,7 +19,8 @@ from codegen.frontend.load import save_cut
 from codegen.frontend.read import require
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
-from codegen.pipeline import build, cuts, import_model, load_int8
+from codegen.output_folder import write_files
+from codegen.pipeline import build_files, cuts, import_model, load_int8
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
@@ -130,15 +131,12 @@ def verify(
             part = Path(temporary) / path.name
             save_cut(path, cuts(options), part)
             return verify(part, replace(options, cut_input=(), cut_output=()), data, compiler, flags)
-    files = build(path, options)
-    graph = load_int8(path, options)
+    compiled, files = build_files(path, options)
+    graph = compiled.graph
     result = Verification()
     with tempfile.TemporaryDirectory() as temporary:
         out = Path(temporary)
-        for name, text in files.items():
-            target = out / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+        write_files(out, files)
         model = host.load(out, compiler, flags)
         feeds = {"random input": random_feed(graph)}
         if data is not None:

@@ -14,7 +14,7 @@ import shutil
 import struct
 import subprocess
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from codegen.emit.context import Compiled
 from codegen.host import HostModel
 from codegen.ir.graph import Graph
 from codegen.options import Options
+from codegen.output_folder import write_files
 from codegen.pipeline import compile_model, render
 from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
@@ -35,6 +37,7 @@ from codegen.verify import random_feed
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]
+Run = Callable[..., tuple[int, str, str]]
 PREFIX = "m"
 PLAIN = ("-std=c99", "-O1", "-fwrapv", "-fPIC", "-w")
 SANITIZE = ("-std=c99", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -74,6 +77,13 @@ class Generated:
         return [self.folder / name for name in self.manifest["sources"]]
 
 
+def write_generated(folder: Path, path: Path, compiled: Compiled) -> Generated:
+    """The files of a compiled model, in `folder`."""
+    files = render(compiled)
+    write_files(folder, files)
+    return Generated(path, folder, files, compiled.graph, json.loads(files["manifest.json"]))
+
+
 class Workshop:
     """Makes generated folders, libraries and programs below one temporary folder."""
 
@@ -94,12 +104,7 @@ class Workshop:
         self.count += 1
         folder = self.root / f"{self.count}_out"
         compiled = compile_model(path, Options(name=name, hop=hop, **options))
-        files = render(compiled)
-        for file, text in files.items():
-            target = folder / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        return Generated(path, folder, files, compiled.graph, json.loads(files["manifest.json"]))
+        return write_generated(folder, path, compiled)
 
     def objects(self, sources: Sequence[Path], compiler: str, flags: Sequence[str]) -> list[Path]:
         return [self._object(source, compiler, flags) for source in sources]
@@ -230,24 +235,35 @@ def code_frames(g: Generated, feed: Mapping[str, Array]) -> list[Array]:
     """The feed as the frames of codes that the C functions take."""
     result = []
     for port, spec in zip(g.graph.inputs, g.manifest["inputs"], strict=True):
-        codes = whole_clip.quantize_input(np.asarray(feed[port.name]), port)
-        unsigned = spec["code_dtype"] == "uint8"
-        result.append((codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes)
+        result.append(_border(whole_clip.quantize_input(np.asarray(feed[port.name]), port), spec))
     return result
+
+
+def inner(g: Generated, frames: Sequence[Array]) -> dict[str, Array]:
+    """Border codes -> int8 codes of the input tensors."""
+    result = {}
+    for port, part in zip(g.graph.inputs, frames, strict=True):
+        unsigned = part.dtype == np.uint8
+        result[port.tensor] = (part.astype(np.int16) - 128).astype(np.int8) if unsigned else part
+    return result
+
+
+def outer(g: Generated, codes: Mapping[str, Array]) -> list[Array]:
+    """The reference's outputs as frames in the type of the C border."""
+    return [
+        _border(codes[port.tensor].reshape(-1, spec["frame_elements"]), spec)
+        for port, spec in zip(g.graph.outputs, g.manifest["outputs"], strict=True)
+    ]
+
+
+def _border(codes: Array, spec: Mapping[str, Any]) -> Array:
+    """int8 codes in the type that the manifest names."""
+    return (codes.astype(np.int16) + 128).astype(np.uint8) if spec["code_dtype"] == "uint8" else codes
 
 
 def reference_frames(g: Generated, frames: Sequence[Array]) -> list[Array]:
     """The reference's output frames, as codes in the type of the C border."""
-    inputs = {}
-    for port, part in zip(g.graph.inputs, frames, strict=True):
-        inputs[port.tensor] = (part.astype(np.int16) - 128).astype(np.int8) if part.dtype == np.uint8 else part
-    values = whole_clip.run_codes(g.graph, inputs)
-    result = []
-    for port, spec in zip(g.graph.outputs, g.manifest["outputs"], strict=True):
-        codes = values[port.tensor].reshape(-1, spec["frame_elements"])
-        unsigned = spec["code_dtype"] == "uint8"
-        result.append((codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes)
-    return result
+    return outer(g, whole_clip.run_codes(g.graph, inner(g, frames)))
 
 
 def legal_length(graph: Graph, wanted: int) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
-from checks import Workshop
+from checks import Run, Workshop
+
+from codegen.cli import main
 
 SEED = 20240229
 
@@ -40,3 +43,20 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.fixture(scope="session")
 def seed() -> int:
     return SEED
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Exit code, output, errors of one command, run in a folder of its own; a traceback always fails."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: object) -> tuple[int, str, str]:
+        try:
+            code = main([str(a) for a in argv])
+        except SystemExit as stop:  # argparse
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return call

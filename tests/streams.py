@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from checks import Array, Generated, Script, assert_same, code_frames, split
+from checks import Array, Generated, Script, assert_same, code_frames, inner, outer, split
 
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
@@ -34,25 +34,6 @@ def run_reference(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array] | 
         result = node.op.reference(operands)
         values[node.output] = result.reshape(result.shape[0], *shape)
     return values
-
-
-def inner(g: Generated, frames: Sequence[Array]) -> dict[str, Array]:
-    """Border codes -> int8 codes of the input tensors."""
-    result = {}
-    for port, part in zip(g.graph.inputs, frames, strict=True):
-        unsigned = part.dtype == np.uint8
-        result[port.tensor] = (part.astype(np.int16) - 128).astype(np.int8) if unsigned else part
-    return result
-
-
-def outer(g: Generated, codes: dict[str, Array]) -> list[Array]:
-    """The reference's outputs as frames in the type of the C border."""
-    result = []
-    for port, spec in zip(g.graph.outputs, g.manifest["outputs"], strict=True):
-        y = codes[port.tensor].reshape(-1, spec["frame_elements"])
-        unsigned = spec["code_dtype"] == "uint8"
-        result.append((y.astype(np.int16) + 128).astype(np.uint8) if unsigned else y)
-    return result
 
 
 def clip(g: Generated, total: int, seed: int) -> list[Array]:

@@ -7,38 +7,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from checks import require_tool
+from checks import Run, require_tool
 from models import Net, causal_chain, image_clip
 from onnx import TensorProto, helper
 
 from codegen import output_folder
-from codegen.cli import main
+from codegen.emit.context import Compiled
+from codegen.options import Options
 from codegen.reference import whole_clip
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Exit code, output, errors of one command, run in a folder of its own; a traceback always fails."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*argv: object) -> tuple[int, str, str]:
-        try:
-            code = main([str(a) for a in argv])
-        except SystemExit as stop:  # argparse
-            code = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -217,18 +198,19 @@ def test_verify_notices_planted_mismatches(run: Run, good: Path, monkeypatch: py
     """One wrong weight in the C, one wrong code in the reference: exit 1, and the first place is named."""
     from codegen import verify
 
-    build = verify.build
+    build = verify.build_files
 
-    def wrong(path: Path, options: object) -> dict[str, str]:
-        files = build(path, options)  # type: ignore[arg-type]
+    def wrong(path: Path, options: Options) -> tuple[Compiled, dict[str, str]]:
+        compiled, files = build(path, options)
         name = "src/good.c"
         assert files[name].count("rt_conv_s8(rows") >= 1
-        return files | {name: files[name].replace("good_rt_frames(&x0, j - 2", "good_rt_frames(&x0, j - 1", 1)}
+        planted = files[name].replace("good_rt_frames(&x0, j - 2", "good_rt_frames(&x0, j - 1", 1)
+        return compiled, files | {name: planted}
 
-    monkeypatch.setattr(verify, "build", wrong)
+    monkeypatch.setattr(verify, "build_files", wrong)
     code, out, _ = run("verify", good)
     assert code == 1 and "MISMATCH" in out and "first at" in out
-    monkeypatch.setattr(verify, "build", build)
+    monkeypatch.setattr(verify, "build_files", build)
     original = whole_clip.run
 
     def shifted(*args: object, **kwargs: object) -> dict[str, np.ndarray]:

@@ -7,7 +7,6 @@ real generated C; what the simulation calls loose (declared in RINGS.md) is coun
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from batches import FAST, Batch
-from checks import Array, Generated, Workshop, assert_same, legal_length, split
+from checks import Array, Generated, Workshop, assert_same, legal_length, split, write_generated
 from models import DIVERSE
 from random_graphs import random_graph
 from streams import Session, run_reference, some_lengths
@@ -25,7 +24,7 @@ from codegen.ir.graph import Graph
 from codegen.ir.time import Last, TimeGraph
 from codegen.ops.shape import Copy
 from codegen.options import Options
-from codegen.pipeline import compile_model, load_int8, render
+from codegen.pipeline import compile_model, load_int8
 from codegen.plan.outputs import is_legal
 from codegen.plan.rules import readers
 from codegen.plan.simulate import ReadFault, simulate
@@ -46,12 +45,7 @@ def generate(folder: Path, path: Path, compiled: Compiled, less: str | None = No
         storage = compiled.layout.storage
         storage = {**storage, less: replace(storage[less], keep=keep[less] - 1)}
         compiled = replace(compiled, plan=plan, layout=replace(compiled.layout, storage=storage))
-    files = render(compiled)
-    for file, text in files.items():
-        target = folder / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    return Generated(path, folder, files, compiled.graph, json.loads(files["manifest.json"]))
+    return write_generated(folder, path, compiled)
 
 
 def shows(graph: Graph, seed: int) -> bool:

@@ -14,6 +14,7 @@ from models import DIVERSE, Net
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen import CodegenError, cli, host, verify
+from codegen.emit.context import Compiled
 from codegen.host import HostModel
 from codegen.observe import compare_stages, first_difference, reference_stages
 from codegen.options import Options
@@ -205,9 +206,13 @@ def test_planted_faults_are_named(
 ) -> None:
     make, plant, index, stage = FAULTS[fault]
     path = shop.save(make())
-    build = verify.build
-    planted = lambda path, options: plant(build(path, options))  # noqa: E731
-    monkeypatch.setattr(verify, "build", planted)
+    build = verify.build_files
+
+    def planted(path: Path, options: Options) -> tuple[Compiled, Files]:
+        compiled, files = build(path, options)
+        return compiled, plant(files)
+
+    monkeypatch.setattr(verify, "build_files", planted)
     result = verify.verify(path, Options(name=PREFIX))
     assert not result.passed
     node = shop.build(path).graph.nodes[index]
@@ -230,13 +235,14 @@ def test_planted_faults_are_named(
 def test_a_late_fault_is_not_blamed_on_an_early_node(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One weight of the last convolution: its accumulators differ, nothing before them, and its channel is named."""
     path = shop.save(chain())
-    build = verify.build
+    build = verify.build_files
 
-    def plant(path: Path, options: Options) -> Files:
+    def plant(path: Path, options: Options) -> tuple[Compiled, Files]:
+        compiled, files = build(path, options)
         pattern = r"(m_node2_\w+_w\[\d+\] = \{\s*)(-?\d+)"
-        return replaced(build(path, options), "src/m_weights.c", pattern, lambda m: f"{m[1]}{-int(m[2]) or 9}")
+        return compiled, replaced(files, "src/m_weights.c", pattern, lambda m: f"{m[1]}{-int(m[2]) or 9}")
 
-    monkeypatch.setattr(verify, "build", plant)
+    monkeypatch.setattr(verify, "build_files", plant)
     result = verify.verify(path, Options(name=PREFIX))
     found = next(item.first for item in result.stages if item.first)
     last = shop.build(path).graph.nodes[2]

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from batches import FAST, Batch
-from checks import Generated, Script, Workshop, assert_same, runtime_run, split
+from checks import Generated, Script, Workshop, assert_same, inner, outer, runtime_run, split
 from models import Act, Net
 from onnx import TensorProto, helper, numpy_helper
 from random_graphs import conv_transpose
-from streams import Session, clip, inner, outer, run_reference
+from streams import Session, clip, run_reference
 
 from codegen import analyze
 from codegen.errors import CodegenError
