@@ -40,22 +40,6 @@ static int32_t rt_add_wide(int32_t a, int32_t b, const rt_add_t *p)
     return sum >> p->shift;
 }
 
-/* The listed code of a pair, or the given one. */
-static int32_t rt_add_listed(int32_t a, int32_t b, int32_t code, const rt_add_t *p)
-{
-    int32_t pair = (a + 128) * 256 + b + 128, first = 0, count = p->exception_count;
-    while (count > 0) { /* binary search */
-        int32_t half = count / 2;
-        if (p->exceptions[first + half].pair < pair) {
-            first += half + 1;
-            count -= half + 1;
-        } else {
-            count = half;
-        }
-    }
-    return first < p->exception_count && p->exceptions[first].pair == pair ? p->exceptions[first].code : code;
-}
-
 void rt_add_s8(const int8_t *a, const int8_t *b, int32_t n, const rt_add_t *p, int8_t *y)
 {
     if (!p->wide && p->exception_count == 0) {
@@ -65,7 +49,7 @@ void rt_add_s8(const int8_t *a, const int8_t *b, int32_t n, const rt_add_t *p, i
     for (int32_t i = 0; i < n; ++i) {
         int32_t first = a[i], second = b[i];
         int32_t code = p->wide ? rt_add_wide(first, second, p) : rt_add_one(first, second, p);
-        code = rt_add_listed(first, second, code, p);
+        code = rt_listed_code(first, second, code, p->exceptions, p->exception_count);
         RT_TRACE_PLACE(&y[i]);
         RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
         y[i] = rt_limit_s8(code, p->lo, p->hi);

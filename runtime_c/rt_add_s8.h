@@ -17,6 +17,22 @@ typedef struct {
     int8_t code;
 } rt_add_exception_t;
 
+/* The listed code of the pair (a, b), or the given one. */
+static inline int32_t rt_listed_code(int32_t a, int32_t b, int32_t code, const rt_add_exception_t *list, int32_t n)
+{
+    int32_t pair = (a + 128) * 256 + b + 128, first = 0, count = n;
+    while (count > 0) { /* binary search */
+        int32_t half = count / 2;
+        if (list[first + half].pair < pair) {
+            first += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return first < n && list[first].pair == pair ? list[first].code : code;
+}
+
 /* The wide form (wide = 1) adds 22 bits to each number: value = high * 2^22 + low, 0 <= low < 2^22. */
 typedef struct {
     int32_t a_high, b_high, constant_high;

@@ -3,15 +3,10 @@
 static int8_t rt_island(int32_t a, int32_t b, const rt_island_t *p, int32_t product)
 {
     const int32_t left = p->a[a + 128], right = p->b[b + 128];
-    const int32_t pair = (a + 128) * 256 + b + 128;
-    int32_t total = (product ? left * right : left + right) + p->rounding, code;
+    int32_t total = (product ? left * right : left + right) + p->rounding;
     if (((total >> p->shift) ^ p->flip) & 1)
         total -= p->parity;
-    code = total >> p->shift;
-    for (int32_t i = 0; i < p->exception_count && p->exceptions[i].pair <= pair; ++i)
-        if (p->exceptions[i].pair == pair)
-            code = p->exceptions[i].code;
-    return rt_limit_s8(code, p->lo, p->hi);
+    return rt_limit_s8(rt_listed_code(a, b, total >> p->shift, p->exceptions, p->exception_count), p->lo, p->hi);
 }
 
 void rt_island_s8(const int8_t *a, const int8_t *b, int32_t n, int32_t period, const uint8_t *island_of,
