@@ -224,13 +224,13 @@ def load_int8(path: str | Path, options: Options | None = None) -> Graph:
 def analyze(path: str | Path, options: Options | None = None) -> reporting.Report:
     """The report of any ONNX model: int8 where it can be built, else of its operators as they are in the file."""
     options = options or Options()
-    source = read(Path(path), options.stream, cuts(options))
-    problems = list(source.problems)
-    graph = source.graph
     try:
         return compile_model(Path(path), options).report
     except CodegenError as error:
-        problems += [p for p in error.problems if p not in problems]
+        refused = error.problems
+    source = read(Path(path), options.stream, cuts(options))
+    graph = source.graph
+    problems = [*source.problems, *(p for p in refused if p not in source.problems)]
     extents, joins = reporting.analyse_graph(graph)
     report = reporting.make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
     notes = (*report.notes, *_state_hints(graph, options), *(f"`build` refuses it: {problem}" for problem in problems))

@@ -21,6 +21,8 @@ from codegen.ir.graph import Graph, Port
 from codegen.options import Options
 from codegen.output_folder import write_files
 from codegen.pipeline import build_files, cuts, import_model, load_int8
+from codegen.plan.outputs import next_legal
+from codegen.plan.streaming import warm_up
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
@@ -202,12 +204,8 @@ def random_feed(graph: Graph, length: int | None = None, seed: int = SEED) -> di
 
 def _legal_length(graph: Graph) -> int:
     """A length that the offline model accepts and that fills the pipeline."""
-    from codegen.plan.outputs import is_legal
-    from codegen.plan.streaming import period, warm_up
-
     time = graph.time_graph()
-    start = max(FREE_LENGTH, warm_up(time) + 16)
-    return next((n for n in range(start, start + 4 * period(time) + 1) if is_legal(time, n)), start)
+    return next_legal(time, max(FREE_LENGTH, warm_up(time) + 16))
 
 
 def load_data(graph: Graph, data: Path) -> dict[str, Array]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from codegen.emit import operators
 from codegen.emit.literals import float_literal, float_rows, rows
 from codegen.emit.names import comment, unique
 from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.time import Transposed, Window
 from codegen.ops.base import KernelOp, Table
+from codegen.ops.reduce import AveragePoolS8
+from codegen.ops.shape import PadFrames
 from codegen.plan import outputs as plan_outputs
 from codegen.plan.layout import Accumulator, Layout, Storage
 from codegen.plan.receptive_field import Extent
@@ -110,7 +114,6 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
     }
     context["flipped_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "uint8_t"]
     context["copied_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "int8_t"]
-    context["tables"] = [_table(key, table) for key, table in tables.items()]
     context["total"] = sum(table.bytes for table in tables.values())
     return context, tables
 
@@ -119,7 +122,8 @@ def _include_order(kernels: set[str]) -> list[str]:
     return sorted({kernel.removesuffix("_w16").replace("_acc_", "_") for kernel in kernels})
 
 
-def _table(key: str, table: Table) -> dict[str, Any]:
+def table_context(key: str, table: Table) -> dict[str, Any]:
+    """What the weights templates print of a table. Apart from `model_context`: the text of large tables takes time."""
     return {
         "id": key,
         "ctype": table.ctype,
@@ -131,8 +135,6 @@ def _table(key: str, table: Table) -> dict[str, Any]:
 
 def _pad_tables(c: Compiled, tables: dict[str, Table]) -> dict[int, str]:
     """One constant frame per padding code, as long as the longest reader needs."""
-    import numpy as np
-
     longest: dict[int, int] = {}
     for node in c.graph.nodes:
         code = _pads_with(node)
@@ -149,9 +151,6 @@ def _pad_tables(c: Compiled, tables: dict[str, Table]) -> dict[int, str]:
 
 def _pads_with(node: Node) -> int | None:
     """The code a node reads outside its input's sequence, if it ever does and its kernel wants a frame there."""
-    from codegen.ops.reduce import AveragePoolS8
-    from codegen.ops.shape import PadFrames
-
     rule = node.op.rule()
     outside = isinstance(rule, Window) and (rule.left > 0 or rule.right > 0 or rule.ceil_mode)
     # A transposed convolution meets the ends of its input with every phase that has more than one tap.

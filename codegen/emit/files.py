@@ -9,10 +9,11 @@ import numpy as np
 
 from codegen import html
 from codegen.emit import render
-from codegen.emit.context import Compiled, model_context
+from codegen.emit.context import Compiled, model_context, table_context
 from codegen.emit.literals import rows
 from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
+from codegen.plan.outputs import next_legal
 from codegen.reference.whole_clip import run_codes
 
 MANIFEST_SCHEMA = "onnx2stream manifest 1"
@@ -23,7 +24,8 @@ TRACE_OFF = f"/* {TRACE_ON} */"
 
 
 def all_files(c: Compiled) -> dict[str, str]:
-    context, _ = model_context(c)
+    context, tables = model_context(c)
+    context["tables"] = [table_context(key, table) for key, table in tables.items()]
     kernels = context["kernels"]
     files = {
         f"src/{c.name}.h": render.render("model.h.j2", context),
@@ -69,14 +71,7 @@ def _golden(c: Compiled) -> dict[str, Any]:
 
 def _golden_length(c: Compiled, most: int) -> int:
     """A legal length that fills the pipeline where that is affordable."""
-    from codegen.plan.outputs import is_legal
-
-    time = c.graph.time_graph()
-    wanted = min(most, c.plan.warm_up + 4 * c.plan.period + 16)
-    for total in range(wanted, wanted + 4 * c.plan.period + 1):
-        if is_legal(time, total):
-            return total
-    return wanted
+    return next_legal(c.graph.time_graph(), min(most, c.plan.warm_up + 4 * c.plan.period + 16))
 
 
 def _golden_port(port: Port, codes: Any) -> dict[str, Any]:

@@ -163,6 +163,11 @@ def is_legal(graph: TimeGraph, total: int) -> bool:
     return all(available[name] <= length[name] for name in graph.outputs)
 
 
+def next_legal(graph: TimeGraph, least: int) -> int:
+    """The first legal length from `least` frames on, looked for in four periods; `least` where none is."""
+    return next((n for n in range(least, least + 4 * period(graph) + 1) if is_legal(graph, n)), least)
+
+
 def legal_lengths(graph: TimeGraph) -> LegalLengths:
     """The legal clip lengths T, exact: from the warm-up on legality has period M."""
     steady, span = warm_up(graph), period(graph)
