@@ -66,15 +66,13 @@ def generated_folder(model: Path, folder: Path, hop: int) -> Path:
     from codegen import pipeline
     from codegen.errors import CodegenError
     from codegen.options import Options
+    from codegen.output_folder import write_files
 
     try:
         files = pipeline.build(model, Options(hop=hop))
     except CodegenError as error:
         raise BenchmarkError(str(error)) from error
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_files(folder, files)
     return folder
 
 

@@ -94,7 +94,7 @@ class HostModel:
         self._lib = self._ffi.dlopen(str(library))
         self._recorder = Recorder(self._ffi, self._lib, self.name) if trace else None
         self._pushed = 0
-        totals = json.loads(json.dumps(manifest["memory"]))
+        totals = manifest["memory"]
         self._state = np.zeros(totals["state_bytes"] // 4, np.int32)
         self._scratch = np.zeros(totals["scratch_bytes"] // 4, np.int32)
         self.reset()
@@ -131,48 +131,43 @@ class HostModel:
 
     def finish(self) -> dict[str, Array]:
         """End of the stream: the remaining frames; the model is reset. Raises CodegenError for an illegal length."""
-        out = [self._room(i, self._pushed) for i in range(len(self._ports_out))]
-        status, counts = self._call("finish", [], None, out)
-        self._pushed = 0
-        if status < 0:
-            found = "the offline model does not accept a clip of this length"
-            raise input_error(STAGE, "finish", found, "see legal_lengths in report.json", "Pad or cut the input")
-        return self._decode([o[:n] for o, n in zip(out, counts, strict=True)])
+        return self._decode(self._finish())
 
     def run(self, x: Mapping[str, Array], chunks: Sequence[int] | None = None) -> dict[str, Array]:
         """Reset, push everything in pieces of `chunks` frames (repeated as needed; default: all at once), finish."""
         self.reset()
         frames = [self._encode(np.asarray(x[p.name]), p) for p in self._ports_in]
         total = max((len(f) for f in frames), default=0)
-        parts: list[list[Array]] = []
+        if total and chunks and not any(int(c) > 0 for c in chunks):
+            raise input_error(STAGE, "chunks", f"{list(chunks)}", "at least one size above 0")
+        parts: list[list[Array]] = [
+            [np.zeros((0, self._frame(i)), self._code_dtype(i)) for i in range(len(self._ports_out))]
+        ]
         done, turn = 0, 0
         while done < total:
             size = total - done if not chunks else max(0, int(chunks[turn % len(chunks)]))
-            if chunks and not any(int(c) > 0 for c in chunks):
-                raise input_error(STAGE, "chunks", f"{list(chunks)}", "at least one size above 0")
             turn += 1
             size = min(size, total - done)
             parts.append(self._push([f[done : done + size] for f in frames], size))
             done += size
-        joined = [np.concatenate([p[i] for p in parts]) if parts else None for i in range(len(self._ports_out))]
-        tail = self.finish() if self.clip_length is None or total % self.clip_length else None
-        result = {}
-        for i, port in enumerate(self._ports_out):
-            part = joined[i]
-            head = np.zeros((0, self._frame(i)), self._code_dtype(i)) if part is None else part
-            if tail is None:
-                result.update(self._decode_one(head, i))
-                continue
-            rest = self._tail[i]
-            result.update(self._decode_one(np.concatenate([head, rest]), i))
-            del port
-        return result
+        if self.clip_length is None or total % self.clip_length:
+            parts.append(self._finish())
+        return self._decode([np.concatenate(part) for part in zip(*parts, strict=True)])
 
     def _push(self, frames: list[Array], count: int) -> list[Array]:
         out = [self._room(i, count) for i in range(len(self._ports_out))]
         status, counts = self._call("push", frames, count, out)
         assert status >= 0
         self._pushed += count
+        return [o[:n] for o, n in zip(out, counts, strict=True)]
+
+    def _finish(self) -> list[Array]:
+        out = [self._room(i, self._pushed) for i in range(len(self._ports_out))]
+        status, counts = self._call("finish", [], None, out)
+        self._pushed = 0
+        if status < 0:
+            found = "the offline model does not accept a clip of this length"
+            raise input_error(STAGE, "finish", found, "see legal_lengths in report.json", "Pad or cut the input")
         return [o[:n] for o, n in zip(out, counts, strict=True)]
 
     def _call(self, which: str, frames: list[Array], count: int | None, out: list[Array]) -> tuple[int, list[int]]:
@@ -233,19 +228,16 @@ class HostModel:
         return (codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes
 
     def _decode(self, frames: list[Array]) -> dict[str, Array]:
-        result: dict[str, Array] = {}
-        self._tail = frames
-        for i, part in enumerate(frames):
-            result.update(self._decode_one(part, i))
-        return result
+        return {port.name: _decoded(part, port) for port, part in zip(self._ports_out, frames, strict=True)}
 
-    def _decode_one(self, frames: Array, i: int) -> dict[str, Array]:
-        port = self._ports_out[i]
-        if frames.dtype == np.uint8:
-            if port.dtype == "uint8":
-                return {port.name: from_frames(frames, port.view)}
-            frames = (frames.astype(np.int16) - 128).astype(np.int8)
-        return {port.name: dequantize_output(frames, port)}
+
+def _decoded(frames: Array, port: Port) -> Array:
+    """Frames in the C type of an output -> border values."""
+    if frames.dtype == np.uint8:
+        if port.dtype == "uint8":
+            return from_frames(frames, port.view)
+        frames = (frames.astype(np.int16) - 128).astype(np.int8)
+    return dequantize_output(frames, port)
 
 
 class Recorder:

@@ -5,6 +5,7 @@ Same report, same bytes. All text of the model is escaped by the template and sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -273,7 +274,7 @@ def _nodes(report: Report) -> dict[str, Any]:
                 "op": clean(row.op),
                 "detail": clean(row.detail),
                 "frame": "\N{MULTIPLICATION SIGN}".join(map(str, row.frame)),
-                "elements": _product(row.frame),
+                "elements": math.prod(row.frame),
                 "form": row.requantize["form"] if row.requantize else "",
                 "keep": row.keep,
                 "bars": [
@@ -284,13 +285,6 @@ def _nodes(report: Report) -> dict[str, Any]:
             for row in report.nodes
         ],
     }
-
-
-def _product(numbers: Sequence[int]) -> int:
-    result = 1
-    for n in numbers:
-        result *= n
-    return result
 
 
 def _extent_cells(extent: Extent | None, rate: float | None) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def compile_model(path: Path, options: Options) -> Compiled:
     graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
     weights = _weight_bytes(graph)
     report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
-    report = replace(report, hops=tuple(hop_rows(graph, weights, stream.hop)))
+    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory)))
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
     compiled = Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)

@@ -144,14 +144,15 @@ def verify(
         if data is not None:
             feeds[data.name] = load_data(graph, data)
         for title, feed in feeds.items():
-            wrong = _compare_c(result, graph, model, title, feed)
+            want = whole_clip.run(graph, feed)
+            wrong = _compare_c(result, graph, model, title, feed, want)
             if (options.trace or wrong) and not result.first:
                 traced = host.load(out, compiler, flags, trace=True)
-                _compare_stages(result, graph, traced, feed, wrong or [None, (3, 1, 2)])
+                _compare_stages(result, graph, traced, feed, want, wrong or [None, (3, 1, 2)])
             if options.endless:
                 _compare_windows(result, path, options, graph, title, feed)
             else:
-                _compare_runtime(result, path, graph, title, feed, options.state)
+                _compare_runtime(result, path, graph, title, feed, want, options.state)
                 if not options.state:
                     _compare_operators(result, path, options, feed)
     return result
@@ -162,6 +163,7 @@ def _compare_stages(
     graph: Graph,
     model: host.HostModel,
     feed: Mapping[str, Array],
+    want: Mapping[str, Array],
     patterns: Sequence[tuple[int, ...] | None],
 ) -> None:
     """Every stage of every node in the first of these push patterns that shows a difference (else in all)."""
@@ -173,7 +175,6 @@ def _compare_stages(
         if result.first:
             return
     if not result.passed:
-        want = whole_clip.run(graph, feed)
         same = all(np.array_equal(outputs[port.name], want[port.name]) for port in graph.outputs)
         reason = "the traced C gives the right outputs" if same else "it is where outputs are handed out"
         result.first = f"none: every stage of every node is equal; {reason}"
@@ -239,10 +240,14 @@ def _first_clip(x: Array, port: Port, steps: bool = False) -> Array:
 
 
 def _compare_c(
-    result: Verification, graph: Graph, model: host.HostModel, title: str, feed: Mapping[str, Array]
+    result: Verification,
+    graph: Graph,
+    model: host.HostModel,
+    title: str,
+    feed: Mapping[str, Array],
+    want: Mapping[str, Array],
 ) -> list[tuple[int, ...] | None]:
-    """C against the reference in several push patterns; returns those that differ."""
-    want = whole_clip.run(graph, feed)
+    """C against the reference's outputs `want` in several push patterns; returns those that differ."""
     wrong = []
     for chunks in CHUNKINGS:
         pattern = "one push" if chunks is None else "pushes of " + ", ".join(map(str, chunks))
@@ -287,7 +292,13 @@ def _compare_output(what: str, port: Port, ours: Array, theirs: Array) -> Compar
 
 
 def _compare_runtime(
-    result: Verification, path: Path, graph: Graph, title: str, feed: Mapping[str, Array], states: Sequence[str] = ()
+    result: Verification,
+    path: Path,
+    graph: Graph,
+    title: str,
+    feed: Mapping[str, Array],
+    reference: Mapping[str, Array],
+    states: Sequence[str] = (),
 ) -> None:
     try:
         import onnxruntime
@@ -310,7 +321,6 @@ def _compare_runtime(
     except Exception as error:
         result.notes.append(f"onnxruntime does not run this model on {title}: {str(error).splitlines()[0][:200]}")
         return
-    reference = whole_clip.run(graph, feed)
     for port in graph.outputs:
         theirs = np.asarray(want[port.name])
         result.runtime.append(_compare_output(f"{title}, onnxruntime", port, reference[port.name], theirs))

@@ -343,9 +343,9 @@ def test_clock_presets(shop: Workshop) -> None:
         if clock >= warm_up:  # whole periods more or less must not matter; the next tick takes them off
             host._state[0] = clock + (1 + start % 3) * period
         tail = host._push([frames[0][start:]], total - start)
-        host.finish()
+        end = host._finish()
         for i in (0, 1):
-            assert_same(np.concatenate([head[i], tail[i], host._tail[i]]), want[i], f"preset after {start} frames")
+            assert_same(np.concatenate([head[i], tail[i], end[i]]), want[i], f"preset after {start} frames")
 
 
 def test_same_input_same_bytes(shop: Workshop, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from checks import run_tool
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
@@ -43,9 +44,7 @@ def run(
         environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
     if offline:
         environment["PIP_NO_INDEX"] = "1"
-    result = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result
+    return run_tool(command, cwd=cwd, env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import pytest
+from checks import require_tool
 
 from codegen import Options, analyze, cli
 
@@ -43,8 +43,7 @@ def as_script(language: str, text: str) -> str:
 
 
 def test_every_block_runs(tmp_path: Path) -> None:
-    if shutil.which("cmake") is None and os.environ.get("CODEGEN_REQUIRE_TOOLS") != "1":
-        pytest.skip("not installed: cmake")
+    require_tool("cmake")
     for name in COPIED:
         source, target = ROOT / name, tmp_path / name
         if source.is_dir():

@@ -21,7 +21,6 @@ from codegen.frontend.cut import NO_CUTS, Cuts, cut
 STAGE = "load"
 OPSETS = range(10, 24)
 NEWEST_IR = int(onnx.IR_VERSION)  # what the installed onnx package reads
-KNOWN_DOMAINS = ("", "ai.onnx", "com.microsoft")
 MAX_TENSOR_BYTES = 1 << 30
 
 DTYPES: dict[int, str] = {

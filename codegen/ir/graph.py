@@ -195,16 +195,3 @@ class Graph:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
-
-
-def dump(graph: Graph) -> str:
-    """The graph as text, one node a line: what `--dump-after` prints."""
-    lines = [f"graph {graph.name} clip_length={graph.clip_length}"]
-    for port in graph.inputs:
-        lines.append(f"  in  {port.name} -> {port.tensor} {graph.tensors[port.tensor].frame_shape}")
-    for node in graph.nodes:
-        out = graph.tensors[node.output]
-        lines.append(f"  {node.output} {list(out.frame_shape)} = {node.op} ({', '.join(node.inputs)})")
-    for port in graph.outputs:
-        lines.append(f"  out {port.name} <- {port.tensor}")
-    return "\n".join(lines)

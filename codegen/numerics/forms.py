@@ -49,11 +49,6 @@ class RequantParams:
         """The RT_FORM_* value of rt_requantize.h."""
         return FORM_CODES[self.form]
 
-    @property
-    def full_range(self) -> bool:
-        """True where a plain int8 saturation is the whole clamp."""
-        return self.lo == -128 and self.hi == 127
-
     def tables(self) -> dict[str, NDArray[np.generic]]:
         """Per-channel C arrays by the field name of rt_requant_t: the ones that this form reads, in C types."""
         result: dict[str, NDArray[np.generic]] = {"rounding": self.rounding.astype(np.int32)}

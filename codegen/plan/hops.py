@@ -11,7 +11,7 @@ from itertools import pairwise
 from codegen.ir.graph import Graph
 from codegen.ir.time import TimeGraph
 from codegen.plan import streaming
-from codegen.plan.layout import layout
+from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import counts, ended_tensors
 
 HOPS = (1, 2, 4, 8)
@@ -33,25 +33,32 @@ class HopRow:
     weight_bytes_per_frame: int
 
 
-def hop_rows(graph: Graph, weight_bytes: Mapping[str, int], chosen: int, hops: Sequence[int] = HOPS) -> list[HopRow]:
-    """Rows for the usual hops and the chosen one; none longer than a clip, only 1 where state is carried."""
+def hop_rows(
+    graph: Graph,
+    weight_bytes: Mapping[str, int],
+    chosen: streaming.StreamPlan,
+    memory: Layout,
+    hops: Sequence[int] = HOPS,
+) -> list[HopRow]:
+    """Rows for the usual hops and the `chosen` plan; none longer than a clip, only 1 where state is carried."""
     time = graph.time_graph()
     if streaming.period(time) + streaming.warm_up(time) > LONGEST:
         return []
-    wanted = sorted({*hops, chosen})
+    wanted = sorted({*hops, chosen.hop})
     if graph.carried:
         wanted = [1]
     elif graph.clip_length is not None:
-        wanted = [hop for hop in wanted if hop <= graph.clip_length or hop == chosen]
-    return [_row(graph, weight_bytes, hop) for hop in wanted]
+        wanted = [hop for hop in wanted if hop <= graph.clip_length or hop == chosen.hop]
+    rows = []
+    for hop in wanted:
+        plan = chosen if hop == chosen.hop else streaming.plan(time, hop)
+        rows.append(_row(graph, weight_bytes, plan, memory if plan is chosen else layout(graph, plan)))
+    return rows
 
 
-def _row(graph: Graph, weight_bytes: Mapping[str, int], hop: int) -> HopRow:
-    time = graph.time_graph()
-    plan = streaming.plan(time, hop)
-    memory = layout(graph, plan)
-    traffic = weight_traffic(time, weight_bytes, hop, graph.clip_length)
-    return HopRow(hop, memory.state_bytes, memory.scratch_bytes, macs_per_push(graph, plan), math.ceil(traffic))
+def _row(graph: Graph, weight_bytes: Mapping[str, int], plan: streaming.StreamPlan, memory: Layout) -> HopRow:
+    traffic = weight_traffic(graph.time_graph(), weight_bytes, plan.hop, graph.clip_length)
+    return HopRow(plan.hop, memory.state_bytes, memory.scratch_bytes, macs_per_push(graph, plan), math.ceil(traffic))
 
 
 def macs_per_push(graph: Graph, plan: streaming.StreamPlan) -> int:

@@ -60,7 +60,6 @@ class StreamPlan:
     keep: dict[str, int]
     ring: dict[str, int]
     new: dict[str, int]
-    phases: dict[str, tuple[int, int]]
     count_steps: tuple[Step, ...]
     count_of: dict[str, int]
     length_steps: tuple[Step, ...]
@@ -292,7 +291,6 @@ def plan(graph: TimeGraph, hop: int = 1) -> StreamPlan:
         keep=keep,
         ring=ring,
         new=new,
-        phases=phases(graph),
         count_steps=tuple(made.steps),
         count_of=made.of,
         length_steps=tuple(total.steps),

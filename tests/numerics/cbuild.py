@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import cffi
+from checks import run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime_c"
@@ -27,8 +27,7 @@ def compile_c(
     """Path of the shared object built from `sources`; a warning or error of the compiler raises."""
     target = folder / f"{name}.so"
     command = [compiler, *STRICT, *flags, "-fPIC", "-shared", f"-I{RUNTIME}", *map(str, sources), "-o", str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+    run_tool(command)
     return target
 
 
@@ -36,11 +35,8 @@ def compile_and_run(sources: list[Path], folder: Path, *, compiler: str, flags: 
     """Standard output of the program built from `sources`; exit status 0 is required."""
     program = folder / f"program_{compiler}"
     command = [compiler, *STRICT, *flags, f"-I{RUNTIME}", *map(str, sources), "-o", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
-    run = subprocess.run([str(program)], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    run_tool(command)
+    return run_tool([program]).stdout
 
 
 def header_declarations(header: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import cbuild
 import pytest
 from cbuild import HEADERS, runtime_sources
-from checks import require_tool
+from checks import require_tool, run_tool
 
 PROGRAM = Path(__file__).parent / "target_check.c"
 BOARDS = {
@@ -24,8 +24,7 @@ def needs(*programs: str) -> None:
 
 
 def run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    done = run_tool(command, timeout=120, stdin=subprocess.DEVNULL)
     return done.stdout + done.stderr
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from checks import require_tool, run_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
@@ -35,18 +34,13 @@ int main(void)
 
 def need(*tools: str) -> None:
     """Skip without these tools; fail where CI promises that all are there."""
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    if missing and os.environ.get("CODEGEN_REQUIRE_TOOLS") == "1":
-        pytest.fail(f"not installed: {', '.join(missing)}")
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    for tool in tools:
+        require_tool(tool)
 
 
 def run(*command: str | Path, cwd: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "LDFLAGS", "CC")}
-    result = subprocess.run([*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
-    return result.stdout
+    return run_tool(command, cwd=cwd, env=environment).stdout
 
 
 def configure_and_test(source: Path, build: Path, compiler: str, flags: str, *definitions: str) -> str:
