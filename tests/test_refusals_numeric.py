@@ -193,3 +193,27 @@ def test_uint8_weights(shop: Workshop, zero: list[int], storage: type) -> None:
     assert_same(shop.host(g).run(feed, [1, 5])["y"], want, "C")
     if len(set(zero)) == 1:
         assert_same(want, runtime_run(g.path, feed)["y"], "onnxruntime")
+
+
+def shifted_product(channels: int) -> onnx.ModelProto:
+    """(x1 + one real constant per channel) * x2: an island with as many pairs of functions as channels."""
+    shifts = (np.arange(channels, dtype=np.float32) / 64).reshape(channels, 1)
+    constants = {"c": shifts, "s": np.float32(0.02), "z": np.int8(3), "ys": np.float32(0.25), "yz": np.int8(-20)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["ar"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "z"], ["br"]),
+        helper.make_node("Add", ["ar", "c"], ["shifted"], "the_shift"),
+        helper.make_node("Mul", ["shifted", "br"], ["yr"], "the_product"),
+        helper.make_node("QuantizeLinear", ["yr", "ys", "yz"], ["y"]),
+    ]
+    port = {n: helper.make_tensor_value_info(n, TensorProto.INT8, [1, channels, "T"]) for n in "aby"}
+    tensors = [numpy_helper.from_array(np.asarray(a), k) for k, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", [port["a"], port["b"]], [port["y"]], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+
+def test_islands_count_to_256(shop: Workshop) -> None:
+    """256 pairs of functions fit the uint8 index of an island; 257 are refused, where the index would wrap."""
+    built(shop, shifted_product(256))
+    text = refusal(shop, shifted_product(257))
+    assert "the_product" in text and "at most 256" in text

@@ -14,7 +14,7 @@ from codegen.numerics import reference as numeric
 from codegen.ops import int8
 from codegen.ops.base import KernelOp
 from codegen.ops.elementwise import Binary, Unary
-from codegen.ops.island import Side, island_s8
+from codegen.ops.island import MAX_PAIRS, Side, island_s8
 from codegen.ops.normalize import Affine, affine_tables
 from codegen.ops.unary import apply_pair, function_of, is_clamp
 
@@ -80,8 +80,13 @@ def two_operands(b: Builder, real: Pending, q: QParams, bounds: tuple[int, int],
         return b.emit(made, [exact[0].tensor, exact[1].tensor], q, like)
     sides = [_side(b, operand, real.node) for operand in real.operands]
     size = b.graph.tensors[real.node.output].frame_bytes
-    made = island_s8(kind, sides[0][1], sides[1][1], size, q, bounds)
-    return b.emit(made, [tensor for tensor, _ in sides], q, like)
+    island = island_s8(kind, sides[0][1], sides[1][1], size, q, bounds)
+    if island is None:
+        found = f"{kind} of two tensors with more than {MAX_PAIRS} different constants in front of it"
+        hint = "Quantize the result of the constant's operator too (QuantizeLinear after it)"
+        b.fail(real.node, found, f"at most {MAX_PAIRS} pairs of constants in a frame", hint)
+        raise FailedError
+    return b.emit(island, [tensor for tensor, _ in sides], q, like)
 
 
 def _exact(b: Builder, real: Real) -> Codes | None:

@@ -87,12 +87,11 @@ def constant_tables(
 
 def channel_tables(tables: Sequence[npt.NDArray[np.int8]], index: npt.NDArray[np.intp]) -> LutChannelsS8:
     """Tables, and which one each element of a frame takes, kept as short as the frame's repetition allows."""
-    period = _period(index)
-    return LutChannelsS8(np.stack(tables), index[:period].astype(np.uint8))
+    return LutChannelsS8(np.stack(tables), index[: repetition(index)].astype(np.uint8))
 
 
-def _period(index: npt.NDArray[np.intp]) -> int:
-    """The shortest repetition that the frame consists of."""
+def repetition(index: npt.NDArray[np.intp]) -> int:
+    """The shortest repetition that the frame consists of, in elements."""
     n = len(index)
     for period in range(1, n + 1):
         if n % period == 0 and np.array_equal(index, np.resize(index[:period], n)):

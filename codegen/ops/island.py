@@ -12,9 +12,11 @@ from codegen.ir.graph import Const, QParams
 from codegen.numerics import reference as numeric
 from codegen.numerics.islands import IslandParams, fit_island, pair_table
 from codegen.ops.base import Codes, KernelOp
+from codegen.ops.int8 import repetition
 
 Reals = npt.NDArray[np.float32]
 Function = Callable[[float], float]
+MAX_PAIRS = 256  # `island_of` holds numbers of 8 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +69,20 @@ class Side:
         return self.constant.real().astype(np.float64).reshape(-1)
 
 
-def island_s8(kind: str, left: Side, right: Side, size: int, y: QParams, bounds: tuple[int, int]) -> IslandS8:
-    """Fit the tables of every distinct pair of functions in a frame of `size` elements. Raises NumericsError."""
+def island_s8(kind: str, left: Side, right: Side, size: int, y: QParams, bounds: tuple[int, int]) -> IslandS8 | None:
+    """Fit the tables of every distinct pair of functions in a frame of `size` elements; None beyond MAX_PAIRS of them.
+
+    Raises NumericsError where a pair has no integer form.
+    """
     pairs = np.stack([left.values(size), right.values(size)], axis=1)
     unique, index = np.unique(pairs, axis=0, return_inverse=True)
+    if len(unique) > MAX_PAIRS:
+        return None
     index = index.reshape(-1)
     reals = tuple((left.reals(float(a)), right.reals(float(b))) for a, b in unique)
     qy = (y.scale, y.zero_point)
     params = tuple(fit_island(kind, f, g, qy, *bounds) for f, g in reals)
-    period = next(p for p in range(1, size + 1) if size % p == 0 and np.array_equal(index, np.resize(index[:p], size)))
-    return IslandS8(kind, reals, params, index[:period].astype(np.uint8), y, bounds)
+    return IslandS8(kind, reals, params, index[: repetition(index)].astype(np.uint8), y, bounds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from codegen.ir.view import Piece
 from codegen.ops.base import Op
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8, Requantize
-from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, _period
+from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, channel_tables
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
 from codegen.ops.shape import Copy, PadFrames
@@ -90,8 +90,7 @@ def _unchanged(op: Op, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval
 
 def _lut_channels(op: LutChannelsS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> LutChannelsS8:
     used, index = np.unique(np.resize(op.table_of, y.size)[y], return_inverse=True)
-    index = index.reshape(-1)
-    return LutChannelsS8(op.tables[used], index[: _period(index)].astype(np.uint8))
+    return channel_tables(list(op.tables[used]), index.reshape(-1))
 
 
 def _concat(op: ConcatS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ConcatS8:
