@@ -24,6 +24,7 @@ from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal
 from codegen.plan.rules import counts, lengths
 from codegen.plan.streaming import plan
+from codegen.reference import whole_clip
 from codegen.verify import random_feed
 
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -343,3 +344,38 @@ def test_float_bias_is_rounded_as_onnxruntime_rounds_it(tmp_path: Path) -> None:
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
     (conv,) = load_int8(path).nodes
     assert isinstance(conv.op, ConvS8) and conv.op.bias.tolist() == [expected]
+
+
+def test_one_expression_is_computed_once(shop: Workshop) -> None:
+    """A pool that two convolutions read unquantized, and a convolution with a QuantizeLinear for each reader."""
+    rng = np.random.default_rng(5)
+    constants = {
+        "s": np.float32(0.05),
+        "z": np.int8(-3),
+        "ys": np.float32(0.2),
+        "yz": np.int8(4),
+        "ws": np.float32(0.01),
+    }
+    constants |= {f"w{i}": rng.integers(-127, 128, (2, 2, 3)).astype(np.int8) for i in range(3)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["xr"]),
+        helper.make_node("MaxPool", ["xr"], ["pooled"], "the_pool", kernel_shape=[2]),
+    ]
+    for i, source in enumerate(("pooled", "pooled", "xr")):
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"w{i}", "ws"], [f"w{i}r"]),
+            helper.make_node("Conv", [source, f"w{i}r"], [f"c{i}"], f"conv{i}"),
+        ]
+    pairs = [("c0", "y0"), ("c1", "y1"), ("c2", "y2"), ("c2", "y3")]
+    nodes += [helper.make_node("QuantizeLinear", [a, "ys", "yz"], [b]) for a, b in pairs]
+    ports = [helper.make_tensor_value_info(n, TensorProto.INT8, [1, 2, "T"]) for n in ("x", *(y for _, y in pairs))]
+    tensors = [numpy_helper.from_array(np.asarray(a), k) for k, a in constants.items()]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], tensors)
+    g = shop.build(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    kinds = [node.op_type for node in g.graph.nodes]
+    assert sorted(kinds) == ["Conv", "Conv", "Conv", "MaxPool"], kinds
+    feed = random_feed(g.graph, 40)
+    want, got, ort = whole_clip.run(g.graph, feed), shop.host(g).run(feed, [3]), runtime_run(g.path, feed)
+    for _, y in pairs:
+        assert_same(got[y], want[y], f"C, {y}")
+        assert_same(want[y], ort[y], f"onnxruntime, {y}")

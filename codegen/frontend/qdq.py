@@ -110,6 +110,8 @@ class _Builder:
     reals: dict[str, Real | None] = field(default_factory=dict)
     stored: dict[str, str] = field(default_factory=dict)
     quantized_inputs: dict[str, QParams] = field(default_factory=dict)
+    forced: dict[tuple[Real, QParams], str] = field(default_factory=dict)
+    exact: dict[Real, Codes] = field(default_factory=dict)
     floats: int = 0
 
     def __post_init__(self) -> None:
@@ -241,7 +243,12 @@ class _Builder:
         return self.tensors[tensor].frame_bytes // (depth * width)
 
     def force(self, real: Real, q: QParams, node: Node) -> str:
-        """The stored tensor that holds `real` quantized with `q`; `node` is the QuantizeLinear."""
+        """The stored tensor that holds `real` quantized with `q`, made once; `node` is the QuantizeLinear."""
+        if (real, q) not in self.forced:
+            self.forced[real, q] = self._force(real, q, node)
+        return self.forced[real, q]
+
+    def _force(self, real: Real, q: QParams, node: Node) -> str:
         if isinstance(real, Codes):
             return real.tensor if real.q.same_codes(q) else self._table(real, (), q, node)
         if isinstance(real, RawInput):
@@ -378,20 +385,24 @@ class _Builder:
         return self.emit(int8.LutS8(table), [x.tensor], q, like)
 
     def as_codes(self, real: Real, node: Node) -> Codes:
-        """`real` as codes without a QuantizeLinear: only where that is exact."""
+        """`real` as codes without a QuantizeLinear: only where that is exact; made once for all its readers."""
+        if real not in self.exact:
+            self.exact[real] = self._as_codes(real, node)
+        return self.exact[real]
+
+    def _as_codes(self, real: Real, node: Node) -> Codes:
         if isinstance(real, Codes):
             return real
         if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or selects(real.node.op)):
             inner = [self.as_codes(operand, node) for operand in real.operands]
             if all(c.q.same_codes(inner[0].q) for c in inner):
                 return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
-        if isinstance(real, Chain) and isinstance(real.base, Codes) and self._stays_on_grid(real):
-            like = replace(node, output=real.base.tensor) if real.base.tensor in self.graph.tensors else node
-            named = f"{real.base.tensor}/{real.functions[-1].kind}"
-            q = real.base.q
-            chain = numeric.chain(*(function_of(f) for f in real.functions))
-            table = numeric.unary_table(chain, (q.scale, q.zero_point), (q.scale, q.zero_point))
-            return Codes(self.emit(int8.LutS8(table), [real.base.tensor], q, like, named), q)
+        if isinstance(real, Chain) and isinstance(real.base, Codes):
+            x, table = real.base, _grid_table(real.base.q, real.functions)
+            if table is not None:
+                like = replace(node, output=x.tensor) if x.tensor in self.graph.tensors else node
+                named = f"{x.tensor}/{real.functions[-1].kind}"
+                return Codes(self.emit(int8.LutS8(table), [x.tensor], x.q, like, named), x.q)
         if isinstance(real, RawInput) and real.tensor in self.raw_params:
             q = self.raw_params[real.tensor]
             text = f"{node.where}: input {real.tensor} is also read unquantized; its quantized value is used"
@@ -404,15 +415,6 @@ class _Builder:
         source = real.node if isinstance(real, Pending) else node
         self.unsupported(source)
         raise FailedError
-
-    def _stays_on_grid(self, real: Chain) -> bool:
-        assert isinstance(real.base, Codes)
-        q = (real.base.q.scale, real.base.q.zero_point)
-        chain = numeric.chain(*(function_of(f) for f in real.functions))
-        table = numeric.unary_table(chain, q, q)
-        values = numeric.dequantize(numeric.CODES, q)
-        wanted = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
-        return bool(np.array_equal(numeric.dequantize(table.astype(np.int64), q), wanted))
 
     def _floats_everywhere(self) -> bool:
         return not any(isinstance(node.op, Quantize) for node in self.graph.nodes)
@@ -502,6 +504,16 @@ def _code_params(graph: Graph) -> dict[str, QParams]:
 def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
     """Whether the node moves codes (its inputs are not reals)."""
     return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
+
+
+def _grid_table(x: QParams, functions: Sequence[Unary]) -> numeric.Int8Array | None:
+    """The codes of functions of all codes, with the same QParams; None where a result lies between two codes."""
+    q = (x.scale, x.zero_point)
+    chain = numeric.chain(*(function_of(f) for f in functions))
+    table = numeric.unary_table(chain, q, q)
+    values = numeric.dequantize(numeric.CODES, q)
+    wanted = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
+    return table if np.array_equal(numeric.dequantize(table.astype(np.int64), q), wanted) else None
 
 
 def average_pool(
