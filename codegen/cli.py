@@ -99,7 +99,14 @@ def _command(
     parser.add_argument("--name", help="prefix of all C names (default: from the file name)")
     parser.add_argument("--hop", type=int, metavar="N", help="most input frames processed at once (default 1)")
     parser.add_argument("--stream", metavar="AXIS", help="stream axis: number or symbol, or INPUT:AXIS")
-    parser.add_argument("--plan", choices=PLANS, help="stream, whole (one push is the whole input) or auto (default)")
+    parser.add_argument(
+        "--plan",
+        choices=PLANS,
+        help="stream, hybrid, whole (one push is the whole input) or auto (default): the least RAM",
+    )
+    text = "cut convolutions and pools that need more into tiles that fit"
+    parser.add_argument("--fast-memory", type=int, metavar="BYTES", help=text)
+    parser.add_argument("--cores", type=int, metavar="N", help="cut them into at least N tasks for as many cores")
     parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
     parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
     parser.add_argument("--cut-input", action="append", metavar="TENSOR", help="start at this tensor (repeatable)")

@@ -179,21 +179,25 @@ def _pictures(report: Report) -> list[dict[str, Any]]:
 def _picture(picture: Picture, title: str, unit: str) -> dict[str, Any]:
     """Coordinates of an arena: x = step, y = byte offset from the bottom, one rectangle per buffer."""
     placed = picture.placement
-    steps = max(len(picture.steps), 1 + max((b.last_step for b in placed.buffers), default=0))
+    steps = len(picture.steps)
     width = max(PLOT_WIDTH, STEP_WIDTH * steps)
     scale_x, scale_y = width / steps, PLOT_HEIGHT / max(1, placed.total)
     buffers = [b for b in placed.buffers if b.bytes]
-    live = [sum(b.bytes for b in buffers if b.first_step <= t <= b.last_step) for t in range(steps)]
+    live = picture.live
 
     def y(offset: float) -> float:
         return TOP + PLOT_HEIGHT - offset * scale_y
 
     rects = []
     for i, b in enumerate(buffers):
-        x, wide = LEFT + b.first_step * scale_x, (b.last_step - b.first_step + 1) * scale_x
+        first, last = picture.spans[b.name]
+        x, wide = LEFT + first * scale_x, (last - first + 1) * scale_x
         top, high = y(placed.offsets[b.name] + b.bytes), b.bytes * scale_y
         rects.append({"color": i % COLORS, "x": f"{x:.1f}", "y": f"{top:.1f}", "w": f"{wide:.1f}", "h": f"{high:.1f}"})
-        rects[-1] |= {"tip": _tip(b, placed.offsets[b.name], unit), "labels": _labels(b, x, top, wide, high)}
+        rects[-1] |= {
+            "tip": _tip(b, placed.offsets[b.name], f"{unit}s {first}..{last}"),
+            "labels": _labels(b, x, top, wide, high),
+        }
     profile = [f"{LEFT + edge * scale_x:.1f},{y(bytes_):.1f}" for t, bytes_ in enumerate(live) for edge in (t, t + 1)]
     every = max(1, -(-steps * 22 // int(width)))
     over = placed.total - placed.lower_bound
@@ -217,7 +221,7 @@ def _picture(picture: Picture, title: str, unit: str) -> dict[str, Any]:
         "y_ticks": [(f"{y(v):.1f}", f"{v:,}") for v in _ticks(placed.total)],
         "x_ticks": [(f"{LEFT + (t + 0.5) * scale_x:.1f}", t) for t in range(0, steps, every)],
         "steps": [(t, clean(text), f"{live[t]:,}") for t, text in enumerate(picture.steps)],
-        "buffers": [_buffer(b, placed.offsets[b.name], i % COLORS) for i, b in enumerate(buffers)],
+        "buffers": [_buffer(b, picture, i % COLORS) for i, b in enumerate(buffers)],
     }
 
 
@@ -234,9 +238,8 @@ def _label(b: Buffer) -> str:
     return rest if kind == "rows" else f"{kind} {rest}"
 
 
-def _tip(b: Buffer, offset: int, unit: str) -> str:
-    last = offset + b.bytes - 1
-    return f"{_label(b)}: {b.bytes:,} bytes at {offset:,}..{last:,}, {unit}s {b.first_step}..{b.last_step}"
+def _tip(b: Buffer, offset: int, when: str) -> str:
+    return f"{_label(b)}: {b.bytes:,} bytes at {offset:,}..{offset + b.bytes - 1:,}, {when}"
 
 
 def _labels(b: Buffer, x: float, top: float, wide: float, high: float) -> list[tuple[str, str, str]]:
@@ -253,12 +256,10 @@ def _labels(b: Buffer, x: float, top: float, wide: float, high: float) -> list[t
     return [(middle, f"{centre + 4:.1f}", text)]
 
 
-def _buffer(b: Buffer, offset: int, color: int) -> dict[str, Any]:
-    label = name(_label(b))
-    return {"name": label, "color": color, "bytes": b.bytes, "offset": offset} | {
-        "first": b.first_step,
-        "last": b.last_step,
-    }
+def _buffer(b: Buffer, picture: Picture, color: int) -> dict[str, Any]:
+    first, last = picture.spans[b.name]
+    offset = picture.placement.offsets[b.name]
+    return {"name": name(_label(b)), "color": color, "bytes": b.bytes, "offset": offset, "first": first, "last": last}
 
 
 def _nodes(report: Report) -> dict[str, Any]:

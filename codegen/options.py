@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PLANS = ("auto", "stream", "whole")
+PLANS = ("auto", "stream", "hybrid", "whole")
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,13 @@ class Options:
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed
     length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan:
-    `stream`, `whole` (one push is the whole input, layer by layer), or `auto`: whole where nothing streams, or a clip
-    cannot. rate: input frames per second, for latencies in ms. trace: observe every value of every stage. cut_input,
-    cut_output: tensors where the part to build starts and ends (`codegen.frontend.cut`). ram_budget,
-    flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
+    `stream`, `whole` (one push is the whole input, layer by layer), `hybrid` (a clip streams up to the tensor that
+    needs the least RAM, the rest runs layer by layer), or `auto`: stream or hybrid, whichever needs less RAM; whole
+    where nothing streams, or a clip cannot. rate: input frames per second, for latencies in ms. trace: observe every
+    value of every stage. cut_input, cut_output: tensors where the part to build starts and ends
+    (`codegen.frontend.cut`). ram_budget, flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
+    fast_memory, cores: layers that need more bytes are cut into tiles that fit, and into at least so many tasks
+    (`codegen.plan.tiling`).
     """
 
     name: str | None = None
@@ -33,3 +36,5 @@ class Options:
     ram_budget: int | None = None
     flash_budget: int | None = None
     stack_budget: int | None = None
+    fast_memory: int | None = None
+    cores: int = 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codegen import budgets
@@ -22,12 +23,15 @@ from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
+from codegen.passes.hybrid import hybrids
 from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
 from codegen.plan.hops import hop_rows
 from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import ended_tensors, lengths_with_faults
+from codegen.plan.tiling import TilePlan, plan_layers
+from codegen.report import PlanRow
 from codegen.version import VERSION
 
 WHOLE_CLIP = "one push is the whole clip"
@@ -53,8 +57,7 @@ def build_files(path: Path, options: Options) -> tuple[Compiled, dict[str, str]]
 def _memory_or_none(path: Path, options: Options) -> Layout | None:
     """The memory plan alone, or None where the model cannot be built with these options."""
     try:
-        _, graph = import_model(path, options)
-        return layout(graph, streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop))
+        return choose_plan(path, import_model(path, options)[1], options).memory
     except CodegenError:
         return None
 
@@ -68,7 +71,107 @@ def compile_model(path: Path, options: Options) -> Compiled:
     """All decisions about a model, before any text is written."""
     source, graph = import_model(path, options)
     graph = replace(graph, notes=(*graph.notes, *_state_hints(graph, options)))
+    _check_joins(graph)
+    _check_period(graph)
+    _check_lengths(graph)
+    return compile_chosen(path, source, choose_plan(path, graph, options), options)
+
+
+def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Options) -> Compiled:
+    """What can be said and emitted of a model once its plan is chosen."""
+    graph, stream, memory = chosen.graph, chosen.stream, chosen.memory
     extents, joins = reporting.analyse_graph(graph)
+    graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
+    weights = _weight_bytes(graph)
+    report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
+    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory)), plan=chosen.row)
+    name = options.name or identifier(path.stem).lower()
+    digest = source.model.digest
+    compiled = Compiled(
+        graph, extents, stream, memory, chosen.tiles, report, name, path.name, digest, VERSION, options.trace
+    )
+    return replace(compiled, report=reporting.with_constants(report, *constant_bytes(compiled)))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A graph with its schedule, memory and tiles, and how it was chosen."""
+
+    graph: Graph
+    stream: streaming.StreamPlan
+    memory: Layout
+    row: PlanRow
+    tiles: dict[str, TilePlan] = field(default_factory=dict)
+
+
+def choose_plan(path: Path, graph: Graph, options: Options) -> Chosen:
+    """The plan that the options name; with `auto` the one of a clip that needs the least RAM, streamed if equal.
+
+    All of them compute every frame once, so none has fewer MACs than another. `graph` is the imported model.
+    """
+    whole = all(port.view.time_axis is None for port in graph.inputs)
+    best = _with_memory(graph, options, PlanRow("whole" if whole else "stream"))
+    tried = [("", best.memory.ram_bytes)]
+    cuts_found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
+    if options.plan == "hybrid" and not cuts_found:
+        raise _no_cut(graph)
+    rival = None if options.plan == "hybrid" else best.memory.ram_bytes
+    for at, cut in cuts_found:
+        try:
+            other = _with_memory(cut, options, PlanRow("hybrid", at), rival)
+        except CodegenError:  # a layer of the tail has no tile that fits
+            continue
+        tried.append((at, other.memory.ram_bytes))
+        if rival is None or other.memory.ram_bytes < rival:
+            rival = other.memory.ram_bytes
+            best = replace(other, graph=_with_cut(cut, at, tried[0][1], rival))
+    return replace(best, row=replace(best.row, tried=tuple(tried)))
+
+
+def _with_memory(graph: Graph, options: Options, row: PlanRow, rival: int | None = None) -> Chosen:
+    """Schedule, tiles and memory of a graph; forms that cannot get below `rival` bytes are not tried."""
+    stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
+    tiles: dict[str, TilePlan] = {}
+    copied = 0
+    if options.fast_memory is not None or options.cores > 1:
+        planned = plan_layers(graph, options.fast_memory, options.cores)
+        tiles = {name: plan for name, plan in planned.items() if plan.stage > 0}
+        if options.fast_memory is not None:
+            copied = max((plan.working_set_bytes for plan in tiles.values()), default=0)
+    memory = replace(layout(graph, stream, rival, tiles), fast_bytes=copied, cores=options.cores)
+    return Chosen(graph, stream, memory, row, tiles)
+
+
+def _hybrids(path: Path, graph: Graph, options: Options) -> Iterator[tuple[str, Graph]]:
+    """Every cut of a clip between a streamed head and a tail that runs layer by layer, by its ONNX name."""
+    if graph.clip_length is None or any(port.view.time_axis is not None for port in graph.outputs):
+        return
+    try:
+        _, whole = import_model(path, replace(options, plan="whole", stream=None))
+    except CodegenError:
+        return
+    for name, cut in hybrids(graph, whole):
+        yield cut.tensors[name].onnx_name or name, cut
+
+
+def _with_cut(graph: Graph, at: str, streamed: int, needed: int) -> Graph:
+    """What a hybrid costs and saves."""
+    text = f"hybrid: all frames of {at} are kept, and what follows runs layer by layer once the last one is there; "
+    return replace(graph, notes=(*graph.notes, f"{text}{needed} B of state and scratch, {streamed} B if all streamed"))
+
+
+def _no_cut(graph: Graph) -> CodegenError:
+    if graph.clip_length is None:
+        found, hint = "an endless stream: it has no end at which layers could run", "Leave --plan out, or fix T"
+    else:
+        found = "no tensor of the clip is all that the rest of the network depends on, or an output is a stream"
+        hint = "Use --plan stream or whole"
+    return unsupported("plan", graph.name, f"--plan hybrid for {found}", "a clip with outputs at its end", hint)
+
+
+def _check_joins(graph: Graph) -> None:
+    """Refuse joins of branches with unequal strides, all at once."""
+    _, joins = reporting.analyse_graph(graph)
     where = {node.name: node.where for node in graph.nodes}
     hint = "Stride or resample (Resize, ConvTranspose) one path so that both have one rate"
     errors = [
@@ -76,18 +179,6 @@ def compile_model(path: Path, options: Options) -> Compiled:
     ]
     if errors:
         raise CodegenError("receptive field", errors)
-    _check_period(graph)
-    stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
-    _check_lengths(graph)
-    memory = layout(graph, stream)
-    graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
-    weights = _weight_bytes(graph)
-    report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
-    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory)))
-    name = options.name or identifier(path.stem).lower()
-    digest = source.model.digest
-    compiled = Compiled(graph, extents, stream, memory, report, name, path.name, digest, VERSION, options.trace)
-    return replace(compiled, report=reporting.with_constants(report, *constant_bytes(compiled)))
 
 
 def _check_period(graph: Graph) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from codegen.ir.graph import Graph
@@ -53,11 +54,39 @@ class OutputRow:
 
 
 @dataclass(frozen=True)
+class PlanRow:
+    """How a model runs: 'stream', 'whole', or 'hybrid', where all frames of `cut` are kept and the rest runs layer by
+    layer. `tried`: state + scratch of every cut that was planned ('': everything streamed); a cut that cannot beat the
+    best is planned no further than that is certain, so its number may be too large."""
+
+    plan: str
+    cut: str = ""
+    tried: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the memory plan does: its form (`codegen.plan.layout`), the least that its order and lifetimes allow, bytes
+    that outputs take over from operands still being read, and bytes of row addresses in flash."""
+
+    form: str
+    lower_bound: int
+    shared_bytes: int
+    row_table_bytes: int
+
+
+@dataclass(frozen=True)
 class Picture:
-    """Buffers that share memory over time: the steps of a tick, or the ticks of a clip."""
+    """Buffers that share memory over time: the steps of a tick, or the ticks of a clip.
+
+    `steps` names the points of the time axis, `spans` gives each buffer's first and last, `live` the most bytes that
+    are live at each.
+    """
 
     steps: tuple[str, ...]
     placement: Placement
+    spans: dict[str, tuple[int, int]]
+    live: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +114,8 @@ class Report:
     arena: Picture | None = None
     overlay: Picture | None = None
     hops: tuple[HopRow, ...] = ()
+    plan: PlanRow | None = None
+    means: Means | None = None
 
     def summary(self) -> list[str]:
         """Sentences for the head of the generated header."""
@@ -116,6 +147,8 @@ class Report:
                 "macs_per_frame": self.macs_mean,
                 "macs_per_push": self.macs_peak,
             },
+            "plan": None if self.plan is None else _plan_json(self.plan),
+            "memory": None if self.means is None else vars(self.means),
             "hops": [vars(row) for row in self.hops],
             "legal_lengths": self.legal,
             "nodes": [_row_json(row) for row in self.nodes],
@@ -143,6 +176,11 @@ def extent_json(extent: Extent | None) -> dict[str, Any] | None:
         "rf": extent.rf,
         "lookahead": number(extent.lookahead),
     }
+
+
+def _plan_json(row: PlanRow) -> dict[str, Any]:
+    tried = [{"cut": cut or None, "ram_bytes": size} for cut, size in row.tried]
+    return {"plan": row.plan, "cut": row.cut or None, "tried": tried}
 
 
 def _row_json(row: NodeRow) -> dict[str, Any]:
@@ -196,8 +234,8 @@ def _picture_json(picture: Picture | None) -> dict[str, Any] | None:
             "name": b.name,
             "bytes": b.bytes,
             "offset": placed.offsets[b.name],
-            "first_step": b.first_step,
-            "last_step": b.last_step,
+            "first_step": picture.spans[b.name][0],
+            "last_step": picture.spans[b.name][1],
         }
         for b in placed.buffers
     ]
@@ -268,8 +306,14 @@ def make_report(
         0,
         histories(graph, plan) if plan else (),
         _arena(graph, layout) if layout else None,
-        _overlay(plan, layout) if plan and layout else None,
+        _overlay(graph, plan, layout) if plan and layout else None,
+        means=_means(layout) if layout else None,
     )
+
+
+def _means(layout: Layout) -> Means:
+    shared = layout.arena.shared + (layout.overlay.shared if layout.overlay else 0)
+    return Means(layout.form, layout.lower_bound, shared, 2 * len(layout.row_table))
 
 
 def _arena(graph: Graph, layout: Layout) -> Picture:
@@ -279,15 +323,36 @@ def _arena(graph: Graph, layout: Layout) -> Picture:
         steps.append(f"{graph.nodes[i].where}{', at the end' if kind == 'end' else ''}")
     if graph.carried:
         steps.append("carry the state")
-    return Picture(tuple(steps), layout.arena)
+    ending = 1 + sum(kind == "node" for kind, _ in layout.order)
+    spans = {}
+    for b in layout.arena.buffers:
+        at_end = b.first_tick >= layout.end
+        ticks = ending + b.first_tick - layout.end, ending + b.last_tick - layout.end
+        spans[b.name] = ticks if at_end else (b.first_step, b.last_step)
+    live = [sum(b.bytes for b in layout.arena.buffers if _within(t, spans[b.name])) for t in range(len(steps))]
+    return Picture(tuple(steps), layout.arena, spans, tuple(live))
 
 
-def _overlay(plan: StreamPlan, layout: Layout) -> Picture | None:
-    """A clip's state over its ticks, named by the input frames that have arrived."""
+def _within(at: int, span: tuple[int, int]) -> bool:
+    return span[0] <= at <= span[1]
+
+
+def _overlay(graph: Graph, plan: StreamPlan, layout: Layout) -> Picture | None:
+    """A clip's state over its ticks: by the input frames that have arrived, then by the nodes that run at the end."""
     if layout.overlay is None:
         return None
-    ticks = 1 + max((b.last_step for b in layout.overlay.buffers), default=0)
-    return Picture(tuple(f"{max(0, plan.start + t * plan.hop)} input frames" for t in range(ticks)), layout.overlay)
+    ticks = [f"{max(0, plan.start + t)} input frames" for t in range(layout.end)]
+    ticks += [f"{graph.nodes[i].where}, at the end" for kind, i in layout.order if kind == "end"]
+    buffers = layout.overlay.buffers
+    spans = {b.name: (b.first_tick, min(b.last_tick, len(ticks) - 1)) for b in buffers}
+    changes = sorted({0, len(ticks), *(t for first, last in spans.values() for t in (first, last + 1))})
+    live: list[int] = []
+    for start, stop in pairwise(changes):
+        here = [b for b in buffers if _within(start, spans[b.name])]
+        steps = {b.first_step for b in here}
+        most = max((sum(b.bytes for b in here if _within(t, (b.first_step, b.last_step))) for t in steps), default=0)
+        live += [most] * (stop - start)
+    return Picture(tuple(ticks), layout.overlay, spans, tuple(live))
 
 
 def _certificate(op: Op) -> dict[str, Any] | None:
@@ -309,8 +374,7 @@ def _macs(graph: Graph, extents: dict[str, Extent], plan: StreamPlan | None) -> 
     """(mean per input frame, rounded up; largest of one push of a hop). Source: the counts A(N) over one period."""
     mean = Fraction(0)
     for node in graph.nodes:
-        accumulates = isinstance(node.op, KernelOp) and node.op.accumulator() is not None
-        extent = extents.get(node.inputs[0] if accumulates else node.output)
+        extent = extents.get(node.works_on)
         if extent is None or not node.op.macs():
             continue
         if not extent.ended:

@@ -1,19 +1,14 @@
 #include "rt_avgpool_s8.h"
 
-/* Taps of one axis that lie in low .. high - 1. */
-static int32_t rt_cells(const rt_axis_t *a, int32_t at, int32_t low, int32_t high)
+/* Taps of one axis that the divisor counts. */
+static int32_t rt_cells(const rt_axis_t *a, int32_t at, const rt_range_t *counts)
 {
     int32_t cells = 0;
     for (int32_t i = 0; i < a->taps; ++i) {
         const int32_t index = at + i * a->dilation;
-        cells += index >= low && index < high;
+        cells += index >= counts->first && index < counts->end;
     }
     return cells;
-}
-
-static int32_t rt_counted(const rt_axis_t *a, int32_t at, int32_t after, int32_t include_pad)
-{
-    return include_pad ? rt_cells(a, at, -a->before, a->size + after) : rt_cells(a, at, 0, a->size);
 }
 
 /* Sum of code - zero point over the cells of one window that exist. */
@@ -30,7 +25,7 @@ static int32_t rt_window_sum(const int8_t *const *rows, const rt_avgpool_t *p, i
             for (int32_t j = 0; j < p->width.taps; ++j) {
                 const int32_t at_x = x + j * p->width.dilation;
                 if (at_x >= 0 && at_x < p->width.size)
-                    sum += rows[t][(at_d * p->width.size + at_x) * p->channels + channel] - p->zero_point;
+                    sum += rows[t][(at_d * p->width.size + at_x) * p->in_channels + channel] - p->zero_point;
             }
         }
     }
@@ -41,16 +36,17 @@ void rt_avgpool_s8(const int8_t *const *rows, int32_t row_count, const rt_avgpoo
 {
     for (int32_t d = 0; d < p->depth.out; ++d) {
         const int32_t at_d = d * p->depth.stride - p->depth.before;
-        const int32_t cells = row_count * rt_counted(&p->depth, at_d, p->depth_after, p->include_pad);
+        const int32_t cells = row_count * rt_cells(&p->depth, at_d, &p->depth_counts);
         for (int32_t x = 0; x < p->width.out; ++x) {
             const int32_t at_x = x * p->width.stride - p->width.before;
-            const int32_t count = cells * rt_counted(&p->width, at_x, p->width_after, p->include_pad);
+            const int32_t count = cells * rt_cells(&p->width, at_x, &p->width_counts);
             const rt_divisor_t *divisor = p->divisors;
+            int8_t *out = y + d * p->y_depth + x * p->y_width;
             while (divisor->count != count && divisor < p->divisors + p->divisor_count - 1)
                 ++divisor;
             for (int32_t c = 0; c < p->channels; ++c) {
-                RT_TRACE_PLACE(y);
-                *y++ = rt_linear_s8(rt_window_sum(rows, p, at_d, at_x, c), &divisor->divide);
+                RT_TRACE_PLACE(out);
+                *out++ = rt_linear_s8(rt_window_sum(rows, p, at_d, at_x, c), &divisor->divide);
             }
         }
     }

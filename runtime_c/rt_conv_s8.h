@@ -2,16 +2,12 @@
 #ifndef RT_CONV_S8_H
 #define RT_CONV_S8_H
 
+#include "rt_axis.h"
 #include "rt_requantize.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* One axis inside the frame; the stream axis comes as row pointers. */
-typedef struct {
-    int32_t size, out, taps, stride, dilation, before;
-} rt_axis_t;
 
 typedef struct {
     int32_t rows; /* taps along the stream axis */

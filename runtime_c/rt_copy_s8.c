@@ -3,7 +3,7 @@
 static void rt_copy_line(const int8_t *from, int32_t from_stride, int8_t *to, int32_t to_stride, int32_t n)
 {
     if (from_stride == 1 && to_stride == 1) {
-        memcpy(to, from, (size_t)n);
+        memmove(to, from, (size_t)n); /* a Concat may take over the memory of an operand */
         return;
     }
     for (int32_t i = 0; i < n; ++i)

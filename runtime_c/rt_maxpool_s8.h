@@ -2,7 +2,7 @@
 #ifndef RT_MAXPOOL_S8_H
 #define RT_MAXPOOL_S8_H
 
-#include "rt_conv_s8.h"
+#include "rt_axis.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -11,10 +11,11 @@ extern "C" {
 typedef struct {
     int32_t rows; /* taps along the stream axis */
     rt_axis_t depth, width;
-    int32_t channels;
+    int32_t in_channels, channels; /* of a position of x, and those that are pooled */
+    int32_t y_depth, y_width;      /* elements of y from one position to the next along each axis */
 } rt_maxpool_t;
 
-/* rows: frames [depth][width][channels], padding frames hold -128; y: one frame [depth out][width out][channels]. */
+/* rows: frames [depth][width][in_channels], padding frames hold -128; y: one frame [depth out][width out][channels]. */
 void rt_maxpool_s8(const int8_t *const *rows, const rt_maxpool_t *p, int8_t *y);
 
 #ifdef __cplusplus

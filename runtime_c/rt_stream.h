@@ -10,8 +10,10 @@
 extern "C" {
 #endif
 
+enum { RT_NOWHERE = 0xFFFF };
+
 typedef struct {
-    const int8_t *history; /* ring of `slots` frames: the newest of all earlier ticks */
+    const int8_t *history; /* frames of earlier ticks: the newest, in a ring of `slots` frames, or where `at` says */
     const int8_t *fresh;   /* frames of this tick, in order */
     const int8_t *pad;     /* a frame of padding; may be NULL where no reader looks outside the sequence */
     int32_t first;         /* index of fresh[0] */
@@ -19,6 +21,7 @@ typedef struct {
     int32_t bytes;         /* per frame */
     int32_t slots;         /* frames in the ring */
     int32_t head;          /* slot after the newest frame of the ring */
+    const uint16_t *at;    /* byte offset of every frame from `history` on; NULL: a ring */
 } rt_stream_t;
 
 /* The frame with this index. Readers may ask for the last `slots` frames before `first`, fresh frames and padding. */
@@ -29,6 +32,9 @@ void rt_frames(const rt_stream_t *s, int32_t first, int32_t taps, int32_t dilati
 
 /* Keep the newest of `count` fresh frames in a ring of `slots` frames; returns the new head. */
 uint16_t rt_commit(int8_t *history, int32_t slots, uint16_t head, const int8_t *fresh, int32_t count, int32_t bytes);
+
+/* Keep fresh frames from .. to - 1 at their offsets; RT_NOWHERE: nobody needs the frame any more. */
+void rt_keep_rows(int8_t *base, const uint16_t *at, const int8_t *fresh, int32_t from, int32_t to, int32_t bytes);
 
 /* Flip the sign bit of n codes: uint8 of the model's border <-> int8 inside. dst may be src. */
 void rt_flip_s8(const int8_t *src, int32_t n, int8_t *dst);

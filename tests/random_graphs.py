@@ -58,7 +58,9 @@ def attributes(spans: Sequence[Span]) -> dict[str, list[int]]:
 class GraphMaker:
     """Grows one network from a seed. `at` is the stream axis among the spatial axes of every activation."""
 
-    def __init__(self, seed: int, family: str | None = None) -> None:
+    def __init__(self, seed: int, family: str | None = None, clip: int | None = None, ended: bool = False) -> None:
+        """`clip`: the number of frames is fixed; `ended`: then every output is one result of the whole clip."""
+        self.ended = ended
         self.r = np.random.default_rng(seed)
         self.family = family or str(self.r.choice(FAMILIES, p=FAMILY_SHARE))
         dtype = str(self.r.choice(["int8", "uint8"]))
@@ -72,8 +74,8 @@ class GraphMaker:
             zero=self.pick(-41, 0, 3, 31) + 128 * (dtype == "uint8") if self.chance(0.15) else None,
         )
         layout = str(self.r.choice(list(LAYOUTS), p=[0.6, 0.12, 0.1, 0.06, 0.06, 0.06]))
-        self.sizes = LAYOUTS[layout]
-        self.at = self.sizes.index("T")
+        self.at = LAYOUTS[layout].index("T")
+        self.sizes = tuple(clip if clip and size == "T" else size for size in LAYOUTS[layout])
         self.border = "float" if self.net.form == "qdq" and self.chance(0.25) else "codes"
         self.taken: list[Act] = []
 
@@ -370,7 +372,13 @@ class GraphMaker:
         for x in [last, *self.taken[:3]]:
             if x.name not in seen:
                 seen.add(x.name)
-                self.net.output(x, self.border)
+                self.net.output(self.result(x) if self.ended else x, self.border)
+
+    def result(self, x: Act) -> Act:
+        """One vector of everything: a global pool and a Gemm."""
+        pool = "GlobalAveragePool" if self.chance(0.6) else "GlobalMaxPool"
+        flat = self.net.code_op("Flatten", self.net.real_op(pool, [x], same=pool == "GlobalMaxPool"), axis=1)
+        return self.net.gemm(flat, self.pick(3, 8))
 
 
 FAMILIES = ["chain", "residual", "concat", "unet", "mixed"]
@@ -397,6 +405,12 @@ def conv_transpose(
 def random_graph(seed: int, family: str | None = None) -> onnx.ModelProto:
     """The model of a seed."""
     return GraphMaker(seed, family).grow()
+
+
+def random_clip(seed: int, frames: int, ended: bool) -> tuple[onnx.ModelProto, int]:
+    """The model of a seed for clips of `frames` frames, and its stream axis."""
+    maker = GraphMaker(seed, None, frames, ended)
+    return maker.grow(), 2 + maker.at
 
 
 @dataclass

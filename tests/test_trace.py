@@ -176,7 +176,7 @@ def padding_with_zero(files: Files) -> Files:
 
 def short_history(files: Files) -> Files:
     """The first convolution's input keeps one frame instead of two."""
-    files = replaced(files, "src/m.c", r"(r->length\[\d+\], 4, )2(, r->st->x_head\})", r"\g<1>1\2")
+    files = replaced(files, "src/m.c", r"(r->length\[\d+\], 4, )2(, r->st->x_head, NULL\})", r"\g<1>1\2")
     return replaced(files, "src/m.c", r"(m_rt_commit\(&r->st->x\[0\]\[0\], )2,", r"\g<1>1,")
 
 

@@ -20,6 +20,7 @@ from codegen.plan.layout import Accumulator, Layout, Storage
 from codegen.plan.receptive_field import Extent
 from codegen.plan.steps import Step
 from codegen.plan.streaming import StreamPlan
+from codegen.plan.tiling import TilePlan
 from codegen.report import Report
 
 
@@ -31,6 +32,7 @@ class Compiled:
     extents: dict[str, Extent]
     plan: StreamPlan
     layout: Layout
+    tiles: dict[str, TilePlan]
     report: Report
     name: str
     source: str
@@ -47,20 +49,24 @@ class Names:
     nodes: dict[str, str]
     inputs: list[str]
     outputs: list[str]
+    rows: str
 
 
-def make_names(graph: Graph) -> Names:
+ROWS = "row_at"
+
+
+def make_names(graph: Graph, prefix: str) -> Names:
     tensors = unique(graph.tensors)
     nodes = {node.name: f"node{i}_{tensors[node.output]}" for i, node in enumerate(graph.nodes)}
     used = unique([p.name for p in graph.inputs] + [f"{p.name} " for p in graph.outputs])
     ins = [used[p.name] for p in graph.inputs]
     outs = [used[f"{p.name} "] for p in graph.outputs]
-    return Names(tensors, nodes, ins, outs)
+    return Names(tensors, nodes, ins, outs, f"{prefix}_{ROWS}")
 
 
 def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
     """Context of the model's templates, and all constant tables by name."""
-    names = make_names(c.graph)
+    names = make_names(c.graph, c.name)
     tables: dict[str, Table] = {}
     pads = _pad_tables(c, tables)
     nodes, headers = [], {"rt", "rt_stream", "rt_trace"}
@@ -70,11 +76,16 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         made = operators.emission(node.op, f"{c.name}_{names.nodes[node.name]}")
         emissions[node.name] = made
         headers.update(made.kernels)
+        if node.name in c.tiles:
+            headers.add(f"rt_{made.template}_tile")
         tables.update({f"{names.nodes[node.name]}_{key}": table for key, table in made.tables.items()})
     for phase, i in c.layout.order:
         node = c.graph.nodes[i]
         nodes.append(_node(c, names, i, phase, emissions[node.name], pads))
-    kept = [s for s in c.layout.storage.values() if s.keep]
+    kept = sorted((s for s in c.layout.storage.values() if s.head_bytes), key=lambda s: -s.head_bytes)
+    if c.layout.row_table:
+        values = np.asarray(c.layout.row_table, np.uint16)
+        tables[ROWS] = Table("uint16_t", values, "byte offset of every row of the clip in the state's block")
     context: dict[str, Any] = {
         "name": c.name,
         "NAME": c.name.upper(),
@@ -86,15 +97,23 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "clip_length": c.graph.clip_length,
         "state_bytes": c.layout.state_bytes,
         "scratch_bytes": c.layout.scratch_bytes,
+        "arena_words": c.layout.arena_words,
+        "fast_words": -(-c.layout.fast_bytes // 4),
+        "cores": c.layout.cores,
+        "tiled": bool(c.tiles),
         "padding_bytes": c.layout.state_bytes - c.layout.used_bytes,
         "accumulators": [_accumulator(c, a, names) for a in c.layout.accumulators],
         "live_lanes": c.layout.live_lanes,
         "overlay": _overlay(c),
         "macs_mean": c.report.macs_mean,
         "macs_peak": c.report.macs_peak,
-        "arena_comment": f"{c.layout.arena_bytes} B used; no plan of this order needs less than {c.layout.arena_bound}",
-        "inputs": [_port(c, p, i, names.inputs[i], False) for i, p in enumerate(c.graph.inputs)],
-        "outputs": [_port(c, p, i, names.outputs[i], True) for i, p in enumerate(c.graph.outputs)],
+        "arena": "sc->arena" if c.layout.form == "apart" else "st->rows",
+        "joint": c.layout.form != "apart",
+        "arena_comment": "not used: the state has room for everything"
+        if c.layout.form != "apart"
+        else f"{c.layout.arena_bytes} B used; no plan of this order needs less than {c.layout.arena_bound}",
+        "inputs": [_port(c, p, names, names.inputs[i], False) for i, p in enumerate(c.graph.inputs)],
+        "outputs": [_port(c, p, names, names.outputs[i], True) for i, p in enumerate(c.graph.outputs)],
         "single": len(c.graph.inputs) == 1 and len(c.graph.outputs) == 1,
         "histories": [_history(c, s, names) for s in kept],
         "headers": _include_order(headers | ({"rt_lut_s8"} if c.graph.carried else set())),
@@ -112,8 +131,9 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "unequal": _unequal(c),
         "early": _early(c),
     }
-    context["flipped_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "uint8_t"]
-    context["copied_inputs"] = [p for p in context["inputs"] if p["fresh"] == "arena" and p["ctype"] == "int8_t"]
+    moved = [p for p in context["inputs"] if p["target"] is not None]
+    context["flipped_inputs"] = [p for p in moved if p["ctype"] == "uint8_t"]
+    context["copied_inputs"] = [p for p in moved if p["ctype"] == "int8_t"]
     context["total"] = sum(table.bytes for table in tables.values())
     return context, tables
 
@@ -170,8 +190,13 @@ def _fresh(s: Storage, names: Names) -> str:
         return f"(const int8_t *)r->in_{names.inputs[s.port]}"
     if s.fresh == "output":
         return f"r->out_{names.outputs[s.port]}"
+    if s.fresh == "rows":
+        return f"r->arena + {names.rows}[r->from[{s.lane}] + {s.table}]"
     if s.fresh == "carried":
         return f"r->st->{names.tensors[s.tensor]}_carried"
+    if s.fresh in ("clip", "collected"):
+        start = f"(int8_t *)r->st->rows + {s.offset}" if s.offset else "(int8_t *)r->st->rows"
+        return start if s.fresh == "clip" else f"{start} + r->from[{s.lane}] * {s.frame_bytes}"
     return f"r->arena + {s.offset}" if s.offset else "r->arena"
 
 
@@ -189,13 +214,14 @@ def _node(
         s = c.layout.storage[name]
         streams.append(
             {
-                "history": _history_pointer(c, name, names) if s.keep else "NULL",
-                "head": f"r->st->{names.tensors[name]}_head" if s.keep else "0",
+                "history": _history_pointer(c, s, names) if s.keep else "NULL",
+                "head": f"r->st->{names.tensors[name]}_head" if s.head_bytes else "0",
+                "at": f"{names.rows} + {s.table}" if s.keep and s.table is not None else "NULL",
                 "fresh": _fresh(s, names),
                 "pad": "NULL" if pad is None else pads[pad],
                 "lane": s.lane,
                 "bytes": s.frame_bytes,
-                "keep": s.keep,
+                "keep": 0 if s.table is not None else s.keep,
             }
         )
     y, tensor = c.layout.storage[node.output], c.graph.tensors[node.output]
@@ -234,6 +260,26 @@ def _node(
         "work": f"r->arena + {c.layout.working[node.name]}",
         "tables": {key: f"{c.name}_{ident}_{key}" for key in made.tables},
         "template": f"{made.template}_end" if accumulates and phase == "end" else made.template,
+        "tiles": _tiles(c, node, made),
+    }
+
+
+def _tiles(c: Compiled, node: Node, made: operators.Emission) -> dict[str, Any] | None:
+    """How a node's output frame is cut; None where it is not."""
+    plan = c.tiles.get(node.name)
+    if plan is None:
+        return None
+    shape, block = plan.shape, plan.block
+    return {
+        "channels": shape.channels,
+        "group_in": shape.group_in,
+        "group_out": shape.group_out,
+        "block": (block.planes, block.d, block.w),
+        "tasks": plan.tasks,
+        "fast": c.layout.fast_bytes > 0,
+        "kernel": f"rt_{made.template}",
+        "struct": f"rt_{made.template}_t",
+        "comment": comment(f"stage {plan.stage}: tiles of {block}, {plan.working_set_bytes} B, {plan.tasks} tasks"),
     }
 
 
@@ -260,11 +306,13 @@ def _accumulator(c: Compiled, a: Accumulator, names: Names) -> dict[str, Any]:
     return {"id": f"{names.nodes[a.node]}_acc", "ctype": a.ctype, "count": a.count, "comment": comment(text)}
 
 
-def _history_pointer(c: Compiled, tensor: str, names: Names) -> str:
-    """First byte of a tensor's history in state: its own array, or a place in the shared block."""
+def _history_pointer(c: Compiled, s: Storage, names: Names) -> str:
+    """First byte of a tensor's history in state: its own array, a place in the shared block, or all of that block."""
     if c.layout.overlay is None:
-        return f"&r->st->{names.tensors[tensor]}[0][0]"
-    return f"(int8_t *)r->st->rows + {c.layout.overlay.offsets[f'rows {tensor}']}"
+        return f"&r->st->{names.tensors[s.tensor]}[0][0]"
+    if s.table is not None:
+        return "r->arena"
+    return f"(int8_t *)r->st->rows + {c.layout.overlay.offsets[f'history {s.tensor}']}"
 
 
 def _accumulator_pointer(c: Compiled, node: Node, ident: str) -> str:
@@ -281,9 +329,12 @@ def _overlay(c: Compiled) -> dict[str, Any] | None:
     placed = c.layout.overlay
     if placed is None:
         return None
-    kept = [s for s in c.layout.storage.values() if s.keep]
-    lines = [f"{placed.offsets[f'rows {s.tensor}']}: {s.tensor}, {s.keep} * {s.frame_bytes} B" for s in kept]
-    lines += [f"{placed.offsets[f'acc {a.node}']}: sums of {a.node}, {a.bytes} B" for a in c.layout.accumulators]
+    kinds = {"history": "last frames of", "acc": "sums of", "rows": "new rows of", "work": "working memory of"}
+    lines = [f"anywhere: rows, by {ROWS}"] if c.layout.row_table else []
+    for b in placed.buffers:
+        kind, _, of = b.name.partition(" ")
+        if kind in kinds:
+            lines.append(f"{placed.offsets[b.name]}: {kinds[kind]} {of}, {b.bytes} B")
     return {"words": -(-placed.total // 4), "lines": [comment(line) for line in lines]}
 
 
@@ -300,8 +351,13 @@ def _history(c: Compiled, s: Storage, names: Names) -> dict[str, Any]:
         "id": names.tensors[s.tensor],
         "keep": s.keep,
         "bytes": s.frame_bytes,
+        "head_type": _head_type(s),
         "comment": comment(f"last {s.keep} frames for {text}; {s.keep} * {s.frame_bytes} = {s.history_bytes} B"),
     }
+
+
+def _head_type(s: Storage) -> str:
+    return "uint8_t" if s.head_bytes == 1 else "uint16_t"
 
 
 def _lanes(c: Compiled) -> list[dict[str, Any]]:
@@ -373,13 +429,15 @@ def _after(c: Compiled, names: Names, at: int, written: list[str]) -> list[dict[
         if port.tensor in written and s.fresh != "output":
             steps.append(_copy_out(s, port, names.outputs[i], names))
     for name, s in c.layout.storage.items():
-        if s.keep and c.layout.last_read[name] == at:
+        if s.keep and s.fresh != "rows" and c.layout.last_read[name] == at:
             steps.append(
                 {
-                    "kind": "commit",
+                    "kind": "commit" if s.table is None else "keep",
+                    "at": f"{names.rows} + {s.table}",
                     "id": names.tensors[name],
-                    "history": _history_pointer(c, name, names),
+                    "history": _history_pointer(c, s, names),
                     "keep": s.keep,
+                    "head_type": _head_type(s),
                     "fresh": _fresh(s, names),
                     "lane": s.lane,
                     "bytes": s.frame_bytes,
@@ -424,7 +482,7 @@ def _early(c: Compiled) -> list[int]:
     return list(found)
 
 
-def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> dict[str, Any]:
+def _port(c: Compiled, port: Port, names: Names, name: str, is_output: bool) -> dict[str, Any]:
     s = c.layout.storage[port.tensor]
     q = port.qparams
     unsigned = port.unsigned
@@ -436,8 +494,7 @@ def _port(c: Compiled, port: Port, index: int, name: str, is_output: bool) -> di
         "ctype": "int32_t" if tensor.element_bytes == 4 else "uint8_t" if unsigned else "int8_t",
         "bytes": tensor.frame_elements,
         "lane": s.lane,
-        "offset": s.offset,
-        "fresh": s.fresh,
+        "target": None if is_output or s.fresh == "input" else _fresh(s, names),
         "frame_text": comment(_frame_text(port, tensor.frame_shape)),
         "scale": None if q is None else float_literal(q.scale),
         "zero_point": 0 if q is None else q.zero_point + (128 if unsigned else 0),

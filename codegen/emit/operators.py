@@ -17,6 +17,7 @@ from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ra
 from codegen.numerics.reference import average_ratio
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
+from codegen.ops.collect import CollectS8
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
 from codegen.ops.einsum import EinsumS8
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, SoftmaxS8
@@ -57,12 +58,16 @@ def first_frame(w: Window) -> str:
 
 def _window_numbers(op: Convolution | MaxPoolS8 | AveragePoolS8) -> dict[str, Any]:
     g = op.geometry
+    channels_in, channels_out = op.channels if isinstance(op, Convolution) else (op.channels, op.channels)
     return {
         "rows": g.time.taps,
         "first": first_frame(g.time),
         "dilation": g.time.dilation,
         "depth": axis(g.size_in[0], g.size_out[0], g.depth),
         "width": axis(g.size_in[1], g.size_out[1], g.width),
+        "in_channels": channels_in,
+        "y_depth": g.size_out[1] * channels_out,
+        "y_width": channels_out,
     }
 
 
@@ -82,14 +87,12 @@ def _conv(op: Convolution, prefix: str) -> Emission:
         initializer, tables = requantize_initializer(_proved(op), prefix)
     ci, co = op.channels
     numbers = _window_numbers(op) | {
-        "in_channels": ci,
         "out_channels": co,
         "group_in": ci // op.groups,
         "group_out": co // op.groups,
-        "y_depth": op.geometry.size_out[1] * co,
-        "y_width": co,
         "zero_point": op.x_zero_point,
         "kernel": kernel,
+        "weight_bytes": op.weights.itemsize,
         "requantize": initializer,
     }
     shape = "[out][time][depth][width][in / groups] = " + " x ".join(str(n) for n in op.weights.shape)
@@ -99,8 +102,7 @@ def _conv(op: Convolution, prefix: str) -> Emission:
 
 
 def _maxpool(op: MaxPoolS8, prefix: str) -> Emission:
-    numbers = _window_numbers(op) | {"channels": op.channels}
-    return Emission("maxpool", ("rt_maxpool_s8", "rt_stream"), numbers)
+    return Emission("maxpool", ("rt_maxpool_s8", "rt_stream"), _window_numbers(op))
 
 
 def _lut(op: LutS8, prefix: str) -> Emission:
@@ -235,13 +237,17 @@ def _avgpool(op: AveragePoolS8, prefix: str) -> Emission:
     numbers = _window_numbers(op) | {
         "divisors": divisors,
         "exceptions": [text for text in exceptions if text],
-        "after": (g.depth.right, g.width.right),
+        "counts": [_counted(op, g.depth, g.size_in[0]), _counted(op, g.width, g.size_in[1])],
         "right": g.time.right,
-        "channels": op.channels,
         "zero_point": op.x.zero_point,
         "include_pad": int(op.count_include_pad),
     }
     return Emission("avgpool", ("rt_avgpool_s8", "rt_stream"), numbers)
+
+
+def _counted(op: AveragePoolS8, w: Window, size: int) -> tuple[int, int]:
+    """First position of an axis that an average divides by, and one past the last."""
+    return (-w.left, size + w.right) if op.count_include_pad else (0, size)
 
 
 def _reduce(op: ReduceS8, prefix: str) -> Emission:
@@ -439,6 +445,11 @@ def _runs(index: tuple[int, ...]) -> list[Run]:
     return runs
 
 
+def _collect(op: CollectS8, prefix: str) -> Emission:
+    """No code (`codegen.plan.layout.execution_order` leaves it out)."""
+    return Emission("", (), {})
+
+
 def _last(op: LastS8, prefix: str) -> Emission:
     return Emission("last", ("rt_stream",), {})
 
@@ -514,6 +525,7 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     ConvTransposeAccS8: _convt,
     UpsampleS8: _upsample,
     LastS8: _last,
+    CollectS8: _collect,
     IslandS8: _island,
     SelectS8: _select,
     MatMulS8: _matmul,

@@ -49,9 +49,9 @@ def runtime_files(kernels: set[str]) -> dict[str, str]:
 def with_prefix(text: str, name: str) -> str:
     """Give all runtime identifiers the model's prefix, so that two models link into one program.
 
-    Names of included files stay as they are; RT_TRACE is <NAME>_TRACE, because users define it.
+    Names of included files stay as they are; what users define has no RT_: RT_TRACE is <NAME>_TRACE.
     """
-    text = re.sub(r"\bRT_TRACE\b", f"{name.upper()}_TRACE", text)
+    text = re.sub(r"\bRT_(TRACE|TILES_H|COPY_IN|COPY_OUT)\b", rf"{name.upper()}_\1", text)
     lines = []
     for line in text.split("\n"):
         if line.lstrip().startswith("#include"):

@@ -116,6 +116,19 @@ class Lowering:
         return View(self.emit(op, [view.tensor], source.frame_shape, source.length, node), view.axes)
 
 
+def check_one_stream(node: OnnxNode, views: Sequence[View]) -> None:
+    """Refuse operands of which one is a stream along an axis that another holds whole in one frame, or not at all."""
+    axes = sorted({view.time_axis for view in views if view.time_axis is not None})
+    hint = "Name the stream axis of every input: --stream AXIS instead of INPUT:AXIS"
+    if len(axes) > 1:
+        found = f"its operands are streams along axes {', '.join(map(str, axes))}"
+        raise unsupported(STAGE, node.title, found, "one stream axis", hint)
+    for view in views:
+        if axes and view.time_axis is None and view.shape[axes[0]] > 1:
+            found = f"one operand is a stream along axis {axes[0]}, another has all {view.shape[axes[0]]} steps at once"
+            raise unsupported(STAGE, node.title, found, "operands of one stream", hint)
+
+
 def _check_size(tensor: Tensor, endless: bool) -> None:
     where, hint = f"tensor {printable(tensor.onnx_name)}", "Name another axis with --stream, or process smaller pieces"
     size = tensor.frame_elements

@@ -105,6 +105,11 @@ class Node:
     path: str = ""
 
     @property
+    def works_on(self) -> str:
+        """The tensor whose frames pace its work: its input where it accumulates over them, else its output."""
+        return self.output if self.op.accumulator() is None else self.inputs[0]
+
+    @property
     def where(self) -> str:
         """How messages and reports call the node: ONNX name, type, and the user's module path where the file has it."""
         text = f"{self.onnx_name or self.output} ({self.op_type or type(self.op).__name__})"

@@ -35,6 +35,10 @@ class Op:
         """Multiply-accumulates per output frame."""
         return 0
 
+    def accumulator(self) -> tuple[str, int] | None:
+        """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
+        return None
+
     def describe(self) -> str:
         """A few words for tables: kernel, stride, padding."""
         return ""
@@ -54,10 +58,6 @@ class KernelOp(Op):
         """The whole-clip result at every stage that the kernel has, fused or not; the last one is `reference(xs)`."""
         return {self.final: self.reference(xs)}
 
-    def accumulator(self) -> tuple[str, int] | None:
-        """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
-        return None
-
     def running(self) -> tuple[str, int] | None:
         """(C type, elements) that a window keeps from frame to frame so that it need not be summed anew."""
         return None
@@ -73,6 +73,19 @@ class KernelOp(Op):
 
     def scratch_bytes(self) -> int:
         """Bytes of int32 working memory while one frame is computed."""
+        return 0
+
+    def lead(self, operand: int) -> int | None:
+        """Bytes by which a frame of the output must begin before the operand's frame whose memory it takes over, so
+        that the kernel writes only where it has read for the last time. None: it may not. Element by element: 0."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class ElementwiseOp(KernelOp):
+    """A kernel that writes element i after its last read of element i of any operand, in rising order."""
+
+    def lead(self, operand: int) -> int:
         return 0
 
 

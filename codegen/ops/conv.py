@@ -145,6 +145,9 @@ class ConvS8(Convolution):
 
     requantize: Requantize
 
+    def lead(self, operand: int) -> int:
+        return self.geometry.lead(*self.channels)
+
     def rounding(self) -> Rounding:
         return self.requantize.over(self.bounds())
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.errors import unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, check_one_stream
 from codegen.ir.graph import Const, QParams
 from codegen.ir.view import Piece, View, same_lengths
 from codegen.ops.base import Op
@@ -207,7 +207,9 @@ def _binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering) -> 
         assert isinstance(view, View) and isinstance(const, Const)
         return _with_constant(node, view, const, swapped, ctx)
     rank = max(len(a.axes), len(b.axes))
-    a, b = same_lengths([View(v.tensor, ((),) * (rank - len(v.axes)) + v.axes) for v in (a, b)])
+    views = [View(v.tensor, ((),) * (rank - len(v.axes)) + v.axes) for v in (a, b)]
+    check_one_stream(node, views)
+    a, b = same_lengths(views)
     shape = np.broadcast_shapes(a.shape, b.shape)
     if a.shape != shape and b.shape == shape:
         big = b

@@ -64,6 +64,20 @@ class Geometry:
     def axes(self, length_out: int) -> list[tuple[Window, int]]:
         return [(self.time, length_out), (self.depth, self.size_out[0]), (self.width, self.size_out[1])]
 
+    def lead(self, channels_in: int, channels_out: int) -> int:
+        """`KernelOp.lead` of a kernel that goes from position to position of one output frame, for any frame it reads.
+
+        The output of a position ends at most where the lowest input begins that it or a later position reads.
+        """
+        firsts = [
+            np.clip(np.arange(out) * w.stride - w.left, 0, size)
+            for w, size, out in zip((self.depth, self.width), self.size_in, self.size_out, strict=True)
+        ]
+        reads = (firsts[0][:, None] * self.size_in[1] + firsts[1]).reshape(-1) * channels_in
+        lowest = np.minimum.accumulate(reads[::-1])[::-1]
+        ends = np.arange(1, reads.size + 1) * channels_out
+        return int((ends - lowest).max())
+
     def describe(self) -> str:
         parts = [_text(self.time)]
         for w, size in ((self.depth, self.size_in[0]), (self.width, self.size_in[1])):

@@ -14,13 +14,13 @@ from codegen.numerics import reference as numeric
 from codegen.numerics.linear import MulParams, fit_mul
 from codegen.numerics.pairs import AddParams, fit_add
 from codegen.numerics.softmax import LogSoftmaxParams, SoftmaxParams, fit_log_softmax, fit_softmax
-from codegen.ops.base import Codes, KernelOp, Stages
+from codegen.ops.base import Codes, ElementwiseOp, KernelOp, Stages
 from codegen.ops.elementwise import Unary
 from codegen.ops.unary import function_of, is_clamp, with_constant
 
 
 @dataclass(frozen=True, eq=False)
-class LutS8(KernelOp):
+class LutS8(ElementwiseOp):
     """y = table[x + 128]: any unary function, or a change of scale. table int8 [256]."""
 
     table: npt.NDArray[np.int8]
@@ -31,7 +31,7 @@ class LutS8(KernelOp):
 
 
 @dataclass(frozen=True, eq=False)
-class LutChannelsS8(KernelOp):
+class LutChannelsS8(ElementwiseOp):
     """y[i] = tables[table_of[i % period]][x[i] + 128]: one unary function per element of a frame's repeating part."""
 
     tables: npt.NDArray[np.int8]
@@ -130,13 +130,19 @@ class ConcatS8(KernelOp):
             parts.append(codes.reshape(x.shape[0], self.outer, n, self.inner))
         return np.concatenate(parts, axis=2)
 
+    def lead(self, operand: int) -> int | None:
+        """Operands are copied one after another, in rising order: the output runs ahead by what the others add."""
+        if self.outer > 1:
+            return None
+        return (sum(self.sizes) - self.sizes[operand]) * self.inner
+
     def describe(self) -> str:
         changed = sum(table is not None for table in self.tables)
         return f"{changed} of {len(self.sizes)} operands rescaled" if changed else ""
 
 
 @dataclass(frozen=True, eq=False)
-class PairS8(KernelOp):
+class PairS8(ElementwiseOp):
     """Add, Sub or Mul of two frames of one shape: exact real result of the scales, one rounding half to even."""
 
     kind: str
@@ -180,7 +186,7 @@ def pair_s8(kind: str, a: QParams, b: QParams, y: QParams, bounds: tuple[int, in
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxS8(KernelOp):
+class SoftmaxS8(ElementwiseOp):
     """Softmax or LogSoftmax over the innermost `size` codes, in integers: within one code of the real result.
 
     A declared deviation: `params.error_codes` bounds it.

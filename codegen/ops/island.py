@@ -11,7 +11,7 @@ import numpy.typing as npt
 from codegen.ir.graph import Const, QParams
 from codegen.numerics import reference as numeric
 from codegen.numerics.islands import IslandParams, fit_island, pair_table
-from codegen.ops.base import Codes, KernelOp
+from codegen.ops.base import Codes, ElementwiseOp
 from codegen.ops.int8 import repetition
 
 Reals = npt.NDArray[np.float32]
@@ -20,7 +20,7 @@ MAX_PAIRS = 256  # `island_of` holds numbers of 8 bits
 
 
 @dataclass(frozen=True, eq=False)
-class IslandS8(KernelOp):
+class IslandS8(ElementwiseOp):
     """y = Q(f(a) kind g(b)); element i of the frame's repeating part uses functions number `island_of[i]`.
 
     The reference is the literal float32 formula: f and g by DequantizeLinear and Python's math, one float32 operation.
@@ -86,7 +86,7 @@ def island_s8(kind: str, left: Side, right: Side, size: int, y: QParams, bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectS8(KernelOp):
+class SelectS8(ElementwiseOp):
     """Elementwise Max or Min of two tensors of equal QParams."""
 
     kind: str

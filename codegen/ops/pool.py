@@ -47,6 +47,9 @@ class MaxPoolS8(KernelOp):
     def pad_code(self) -> int:
         return -128
 
+    def lead(self, operand: int) -> int:
+        return self.geometry.lead(self.channels, self.channels)
+
     def describe(self) -> str:
         return self.geometry.describe()
 

@@ -130,6 +130,9 @@ class AveragePoolS8(KernelOp):
     def describe(self) -> str:
         return self.geometry.describe()
 
+    def lead(self, operand: int) -> int:
+        return self.geometry.lead(self.channels, self.channels)
+
     def divisors(self, length: int) -> npt.NDArray[np.int64]:
         """Cells that count in each window: [L', D', W']."""
         g = self.geometry

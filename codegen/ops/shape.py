@@ -12,7 +12,7 @@ import numpy.typing as npt
 from codegen.errors import unsupported
 from codegen.frontend.constants import reshape_target, squeezed
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, check_one_stream
 from codegen.ir.graph import Const
 from codegen.ir.time import Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact, same_lengths
@@ -264,6 +264,7 @@ def lower_concat(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     if any(piece.is_time for view in views for piece in view.axes[axis]):
         found = "it joins along the stream axis"
         raise unsupported(STAGE, node.title, found, "joins inside the frame", "Use Pad for constant padding")
+    check_one_stream(node, views)
     views = same_lengths(views)
     for view in views[1:]:
         if any(a != b for i, (a, b) in enumerate(zip(view.shape, views[0].shape, strict=True)) if i != axis):

@@ -62,11 +62,16 @@ def _row(graph: Graph, weight_bytes: Mapping[str, int], plan: streaming.StreamPl
 
 
 def macs_per_push(graph: Graph, plan: streaming.StreamPlan) -> int:
-    """Most MACs of one push of a hop. Source: the counts A(N) over one period."""
+    """Most MACs of one push of a hop. Source: the counts A(N) over one period; the push that ends a clip does the rest
+    of the work, and what runs at the end."""
     peak = 0
     for clock in range(plan.period):
         before, after = plan.available(clock), plan.available(clock + plan.hop)
         peak = max(peak, sum((after[n.output] - before[n.output]) * n.op.macs() for n in graph.nodes))
+    if graph.clip_length is not None:
+        before, length = plan.available(max(0, graph.clip_length - plan.hop)), plan.finished(graph.clip_length)
+        rest = [(length[n.works_on] - max(0, before[n.works_on])) * n.op.macs() for n in graph.nodes]
+        peak = max(peak, sum(rest))
     return peak
 
 

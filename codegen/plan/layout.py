@@ -1,28 +1,44 @@
-"""Where every frame lives: persistent history per tensor, and the scratch arena shared by lifetime within a tick.
+"""Where every frame lives. Three forms, and the smallest is taken:
 
-A tensor is held as K history rows in state plus its new rows of the tick in scratch (RINGS.md section 2, form ii): the
-state then holds no row that the next tick does not need, and new rows of different layers share memory. A graph input
-is read in place from the caller's buffer and a graph output written straight to it, where type and layout allow.
+apart   K history rows of a tensor in state plus its new rows of the tick in scratch (RINGS.md section 2, form ii): the
+        state then holds no row that the next tick does not need, and new rows of different layers share memory. The
+        histories and sums of a clip have lifetimes too, and share one block of the state.
+joint   The same for a clip, but new rows lie in that block as well, and the scratch is empty.
+rows    Every row of a clip has an address of its own in that block, out of a table, for just as long as it is needed.
+
+A graph input is read in place from the caller's buffer and a graph output written straight to it, where type and layout
+allow. An output may take over memory of an operand while the kernel still reads it (`KernelOp.lead`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
-from codegen.plan.memory import Buffer, Placement, place
-from codegen.plan.streaming import StreamPlan, n_end
+from codegen.ops.collect import CollectS8
+from codegen.plan import lifetimes
+from codegen.plan.lifetimes import Lives, Order, execution_order
+from codegen.plan.memory import Buffer, Leads, Placement, lower_bound, place
+from codegen.plan.streaming import StreamPlan
+from codegen.plan.tiling import TilePlan
 
+FORMS = ("apart", "joint", "rows")
 ALIGNMENT = 4
+NOWHERE = 0xFFFF
+TABLE_WORTH = 4
+"""Bytes of row addresses in flash that one byte of RAM is worth."""
 
 
 @dataclass(frozen=True)
 class Storage:
     """Of one tensor: history rows `keep` in state, at most `new` rows a tick, and where the new rows are.
 
-    `fresh` is 'arena' (byte `offset` of the scratch), 'input' or 'output' (the caller's buffer of port `port`), or
-    'carried' (in state: what the last step left).
+    `fresh` is 'arena' (byte `offset` of the scratch), 'input' or 'output' (the caller's buffer of port `port`), 'rows'
+    (where the table says), 'carried' (in state: what the last step left), or 'collected' and 'clip' (byte `offset` of
+    the state's block: the frames of a clip that are kept side by side, as its producer and as its readers see them).
+    `table` is the place of frame 0 in the table of row addresses, None where the history is a ring.
     """
 
     tensor: str
@@ -33,10 +49,18 @@ class Storage:
     fresh: str
     offset: int = 0
     port: int = 0
+    table: int | None = None
 
     @property
     def history_bytes(self) -> int:
         return self.keep * self.frame_bytes
+
+    @property
+    def head_bytes(self) -> int:
+        """Of the place in the ring after its newest row: a number below `keep`."""
+        if self.table is not None or not self.keep:
+            return 0
+        return 1 if self.keep <= 256 else 2
 
 
 @dataclass(frozen=True)
@@ -65,9 +89,12 @@ class Accumulator:
 class Layout:
     """The memory plan of a streamed graph. Bytes of state are those of the generated struct.
 
-    `order` is the execution order: ('node', i) in every tick, ('end', i) once when the sequence is over. `last_read` is
-    the step (index into `order`, plus 1) after which a tensor's new rows of the tick are not needed. `working` is the
-    arena offset of each node's working memory.
+    `form` is one of those above. `order` is the execution order: ('node', i) in every tick, ('end', i) once when the
+    sequence is over. `last_read` is the step (index into `order`, plus 1) after which a tensor's new rows of the tick
+    are not needed. `working` is the arena offset of each node's working memory. `overlay` is the block of a clip's
+    state that buffers share by their ticks; unless the form is 'apart' it is the arena too. `row_table` are byte
+    offsets in it. `end` is the first tick behind all that the caller's frames can belong to. Each of the `cores` has
+    `fast_bytes` for tiles.
     """
 
     storage: dict[str, Storage]
@@ -79,6 +106,11 @@ class Layout:
     working: dict[str, int]
     arena: Placement
     last_read: dict[str, int]
+    end: int = 1
+    form: str = "apart"
+    row_table: tuple[int, ...] = ()
+    fast_bytes: int = 0
+    cores: int = 1
 
     @property
     def arena_bytes(self) -> int:
@@ -90,109 +122,223 @@ class Layout:
 
     @property
     def used_bytes(self) -> int:
-        """int32 clock, one uint16 head per history, accumulators, histories."""
+        """int32 clock, one head per history, accumulators, histories."""
         kept = [s for s in self.storage.values() if s.keep]
+        heads = sum(s.head_bytes for s in kept)
         if self.overlay is not None:
-            return 4 + 2 * len(kept) + -(-self.overlay.total // 4) * 4 + (2 * len(kept)) % 4
+            return 4 + _words(heads) + _words(self.overlay.total)
         held = sum(a.bytes for a in self.accumulators)
         carried = sum(s.frame_bytes for s in self.storage.values() if s.fresh == "carried")
-        return 4 + held + 2 * len(kept) + sum(s.history_bytes for s in kept) + carried
+        return 4 + held + heads + sum(s.history_bytes for s in kept) + carried
 
     @property
     def state_bytes(self) -> int:
         """`used_bytes` rounded up to the struct's alignment of 4."""
-        return -(-self.used_bytes // 4) * 4
+        return _words(self.used_bytes)
 
     @property
     def scratch_bytes(self) -> int:
-        """The struct holds at least one word, so that it is valid C."""
-        return max(4, -(-self.arena_bytes // 4) * 4)
+        """Arena, memory of the tiles, and with several cores a pointer to the call in progress (8 B everywhere).
+
+        The struct holds at least one word, so that it is valid C."""
+        return 4 * self.arena_words + self.run_bytes + self.cores * _words(self.fast_bytes)
+
+    @property
+    def arena_words(self) -> int:
+        return max(4, _words(self.arena_bytes)) // 4
+
+    @property
+    def run_bytes(self) -> int:
+        return 8 if self.cores > 1 else 0
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.state_bytes + self.scratch_bytes
+
+    @property
+    def lower_bound(self) -> int:
+        """Bytes of state and scratch that no placement of this order and these lifetimes can be smaller than."""
+        placed = self.arena.total + (self.overlay.total if self.overlay else 0)
+        least = self.arena.lower_bound + (self.overlay.lower_bound if self.overlay else 0)
+        return self.ram_bytes - placed + least
 
 
-def layout(graph: Graph, plan: StreamPlan) -> Layout:
-    """Storage of every tensor for the plan's hop."""
-    ended = set(plan.ended)
-    lanes = _lanes(graph, plan, ended)
-    order = execution_order(graph, ended)
-    first, last = _lifetimes(graph, order, ended)
-    direct_in = {p.tensor: i for i, p in enumerate(graph.inputs) if _direct_input(graph, p.tensor)}
-    direct_out = {p.tensor: i for i, p in enumerate(graph.outputs) if _direct_output(graph, p.tensor, plan)}
-    carried = {c.tensor for c in graph.carried}
-    buffers = []
-    for name, tensor in graph.tensors.items():
-        if name not in direct_in and name not in direct_out and name not in carried:
-            buffers.append(Buffer(f"rows {name}", plan.new[name] * tensor.frame_bytes, first[name], last[name]))
-    accumulators = []
-    for step, (kind, i) in enumerate(order, 1):
+@dataclass(frozen=True)
+class _Problem:
+    """What all forms have in common."""
+
+    graph: Graph
+    plan: StreamPlan
+    order: Order
+    lives: Lives
+    fresh: dict[str, str]
+    accumulators: list[Accumulator]
+
+    def layout(
+        self,
+        form: str,
+        arena: Placement,
+        overlay: Placement | None,
+        tables: dict[str, int] | None = None,
+        row_table: tuple[int, ...] = (),
+    ) -> Layout:
+        """The layout of a placement; `tables` are the tensors whose rows are in `row_table`."""
+        graph, plan, tables = self.graph, self.plan, tables or {}
+        ended = set(plan.ended)
+        lanes = _lanes(graph, plan, ended)
+        offsets = (overlay.offsets if overlay else {}) | arena.offsets
+        storage = {}
+        for name, tensor in graph.tensors.items():
+            fresh = self.fresh[name]
+            rows = f"rows {_collector(graph, name) if fresh == 'collected' else name}"
+            ports = graph.inputs if fresh == "input" else graph.outputs
+            port = next((i for i, p in enumerate(ports) if p.tensor == name), 0) if fresh in ("input", "output") else 0
+            storage[name] = Storage(
+                name,
+                tensor.frame_bytes,
+                plan.keep[name],
+                plan.new[name],
+                lanes.index(_lane(name, plan)),
+                "rows" if name in tables and fresh == "arena" else fresh,
+                offsets.get(rows, 0),
+                port,
+                tables.get(name),
+            )
+        return Layout(
+            storage,
+            tuple(lanes),
+            sum(1 for lane in lanes if any(_lane(n, plan) == lane for n in graph.tensors if n not in ended)),
+            tuple(self.accumulators),
+            tuple(self.order),
+            overlay,
+            {node.name: offsets.get(f"work {node.name}", 0) for node in graph.nodes},
+            arena,
+            self.lives.last_step,
+            self.lives.end,
+            form,
+            row_table,
+        )
+
+
+def layout(
+    graph: Graph, plan: StreamPlan, rival: int | None = None, tiles: Mapping[str, TilePlan] | None = None
+) -> Layout:
+    """Storage of every tensor for the plan's hop, in the form with the least state and scratch, the first of equals.
+
+    Forms that cannot get below `rival` bytes, where it is given, are not tried. `tiles`: the nodes that are cut.
+    """
+    best = form_of(FORMS[0], graph, plan, None, tiles)
+    assert best is not None
+    for form in FORMS[1:]:
+        limit = best.ram_bytes if rival is None else min(rival, best.ram_bytes)
+        found = form_of(form, graph, plan, limit, tiles)
+        if found is not None and found.ram_bytes < best.ram_bytes:
+            best = found
+    return best
+
+
+def form_of(
+    form: str,
+    graph: Graph,
+    plan: StreamPlan,
+    limit: int | None = None,
+    tiles: Mapping[str, TilePlan] | None = None,
+) -> Layout | None:
+    """The layout in one form; None where the graph has none, or none below `limit` bytes."""
+    order = execution_order(graph, set(plan.ended))
+    fresh = _fresh_places(graph, plan)
+    lives = Lives(graph, plan, order, tiles or ())
+    problem = _Problem(graph, plan, order, lives, fresh, _accumulators(graph, order))
+    if form == "apart":
+        return _apart(problem)
+    if graph.clip_length is None or graph.carried:
+        return None
+    return _joint(problem, limit) if form == "joint" else _rows(problem, limit)
+
+
+def _place(buffers: list[Buffer], leads: Leads) -> Placement:
+    return place(buffers, ALIGNMENT, leads)
+
+
+def _apart(p: _Problem) -> Layout:
+    parts = (p.graph, p.plan, p.lives, p.fresh)
+    arena = _place([*lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)], lifetimes.leads(*parts))
+    kept = lifetimes.kept(*parts)
+    if p.graph.clip_length is None or p.graph.carried:
+        return p.layout("apart", arena, None)
+    overlay = _place(kept, {})
+    gain = _words(overlay.total) + 2 < sum(b.bytes for b in kept)
+    return p.layout("apart", arena, overlay if gain or "collected" in p.fresh.values() else None)
+
+
+def _joint(p: _Problem, limit: int | None) -> Layout | None:
+    parts = (p.graph, p.plan, p.lives, p.fresh)
+    buffers = [*lifetimes.kept(*parts), *lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)]
+    leads = lifetimes.leads(*parts)
+    if limit is not None and lower_bound(buffers, leads) >= limit:
+        return None
+    return p.layout("joint", Placement({}, 0, 0), _place(buffers, leads))
+
+
+def _rows(p: _Problem, limit: int | None) -> Layout | None:
+    parts = (p.graph, p.plan, p.lives, p.fresh)
+    rows = lifetimes.rows(*parts)
+    if rows is None:
+        return None
+    buffers = [*rows.buffers, *lifetimes.waiting(p.graph, p.lives), *lifetimes.at_work(*parts)]
+    leads = rows.leads
+    if not rows.groups or (limit is not None and lower_bound(buffers, leads) >= limit):
+        return None
+    placed = _place(buffers, leads)
+    entries = sum(1 + sum(group.count for group in groups) for groups in rows.groups.values())
+    dear = limit is not None and placed.total + 2 * entries // TABLE_WORTH >= limit
+    if placed.total >= NOWHERE or dear:
+        return None
+    tables: dict[str, int] = {}
+    row_table: list[int] = []
+    for name, groups in rows.groups.items():
+        tables[name] = len(row_table)
+        size = p.graph.tensors[name].frame_bytes
+        for group in groups:
+            at = placed.offsets.get(group.name)
+            row_table += [NOWHERE if at is None else at + i * size for i in range(group.count)]
+        row_table.append(0)  # of the frame after the last one, which a tick without a new frame names
+    return p.layout("rows", Placement({}, 0, 0), placed, tables, tuple(row_table))
+
+
+def _words(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _fresh_places(graph: Graph, plan: StreamPlan) -> dict[str, str]:
+    """`Storage.fresh` of every tensor."""
+    found = dict.fromkeys(graph.tensors, "arena")
+    for port in graph.inputs:
+        if _direct_input(graph, port.tensor):
+            found[port.tensor] = "input"
+    for port in graph.outputs:
+        if _direct_output(graph, port.tensor, plan):
+            found[port.tensor] = "output"
+    for node in graph.nodes:
+        if isinstance(node.op, CollectS8):
+            found[node.inputs[0]], found[node.output] = "collected", "clip"
+    return found | {c.tensor: "carried" for c in graph.carried}
+
+
+def _collector(graph: Graph, name: str) -> str:
+    """The tensor that is all frames of `name` as one."""
+    return next(node.output for node in graph.readers(name) if isinstance(node.op, CollectS8))
+
+
+def _accumulators(graph: Graph, order: Order) -> list[Accumulator]:
+    found = []
+    for kind, i in order:
         op = graph.nodes[i].op
         assert isinstance(op, KernelOp)
-        if op.scratch_bytes() and (kind == "node" or op.accumulator() is None):
-            buffers.append(Buffer(f"work {graph.nodes[i].name}", op.scratch_bytes(), step, step))
         kept = op.accumulator() if kind == "end" else op.running()
         if kept:
-            accumulators.append(Accumulator(graph.nodes[i].name, *kept))
-    accumulators.sort(key=lambda a: a.ctype != "int32_t")
-    placed = place(buffers, ALIGNMENT)
-    storage = {}
-    for name, tensor in graph.tensors.items():
-        fresh = "input" if name in direct_in else "output" if name in direct_out else "arena"
-        fresh = "carried" if name in carried else fresh
-        port = direct_in.get(name, direct_out.get(name, 0))
-        offset = placed.offsets.get(f"rows {name}", 0)
-        lane = lanes.index(_lane(name, plan))
-        storage[name] = Storage(name, tensor.frame_bytes, plan.keep[name], plan.new[name], lane, fresh, offset, port)
-    working = {node.name: placed.offsets.get(f"work {node.name}", 0) for node in graph.nodes}
-    overlay = None
-    if graph.clip_length is not None and not graph.carried:
-        overlay = _overlay(graph, plan, storage, accumulators)
-    live = sum(1 for lane in lanes if any(_lane(n, plan) == lane for n in graph.tensors if n not in ended))
-    return Layout(
-        storage,
-        tuple(lanes),
-        live,
-        tuple(accumulators),
-        tuple(order),
-        overlay,
-        working,
-        placed,
-        last,
-    )
-
-
-def _overlay(
-    graph: Graph, plan: StreamPlan, storage: dict[str, Storage], accumulators: list[Accumulator]
-) -> Placement | None:
-    """Histories and accumulators of a clip, placed by the ticks in which they are live; None where nothing is gained.
-
-    A history is live from the tick that commits its first frame to the last tick in which a reader computes a frame; an
-    accumulator from the first frame of its input to the end.
-    """
-    time = graph.time_graph()
-    total = graph.clip_length or 1
-    length = plan.finished(total)
-    clocks = list(range(plan.start, n_end(time, total) + plan.hop, plan.hop))
-    made = [{x: min(max(n, 0), length[x]) for x, n in plan.available(clock).items()} for clock in clocks]
-    end = len(clocks)
-
-    def first_tick(x: str) -> int:
-        return next((t for t in range(1, end) if made[t][x] > 0), end)
-
-    def last_tick(x: str) -> int:
-        if x in plan.ended:
-            return end
-        return next((t for t in range(end - 1, 0, -1) if made[t][x] > made[t - 1][x]), 0)
-
-    buffers = []
-    for s in storage.values():
-        if s.keep:
-            last = max((last_tick(node.output) for node in graph.readers(s.tensor)), default=0)
-            first = first_tick(s.tensor)
-            buffers.append(Buffer(f"rows {s.tensor}", s.history_bytes, first, max(first, last)))
-    for a in accumulators:
-        node = next(node for node in graph.nodes if node.name == a.node)
-        buffers.append(Buffer(f"acc {a.node}", a.bytes, first_tick(node.inputs[0]), end))
-    placed = place(buffers, ALIGNMENT)
-    return placed if -(-placed.total // 4) * 4 + 2 < sum(b.bytes for b in buffers) else None
+            found.append(Accumulator(graph.nodes[i].name, *kept))
+    return sorted(found, key=lambda a: a.ctype != "int32_t")
 
 
 def _lane(name: str, plan: StreamPlan) -> Lane:
@@ -203,39 +349,6 @@ def _lanes(graph: Graph, plan: StreamPlan, ended: set[str]) -> list[Lane]:
     """Distinct lanes, those of tensors that exist only at the end last."""
     names = [n for n in graph.tensors if n not in ended] + [n for n in graph.tensors if n in ended]
     return list(dict.fromkeys(_lane(name, plan) for name in names))
-
-
-def execution_order(graph: Graph, ended: set[str]) -> list[tuple[str, int]]:
-    """Live nodes in every tick (reductions accumulate there), then what happens once at the end."""
-    order: list[tuple[str, int]] = []
-    for i, node in enumerate(graph.nodes):
-        op = node.op
-        if node.output not in ended or (isinstance(op, KernelOp) and op.accumulator()):
-            order.append(("node", i))
-    order += [("end", i) for i, node in enumerate(graph.nodes) if node.output in ended]
-    return order
-
-
-def _lifetimes(graph: Graph, order: list[tuple[str, int]], ended: set[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last step of every tensor's new rows; step 0 brings the inputs, order[i] runs in step i + 1.
-
-    What runs at the end reads the streams' histories, not the new rows of some tick.
-    """
-    first = dict.fromkeys(graph.sources(), 0)
-    last = dict(first)
-    accumulating = {i for kind, i in order if kind == "node"} & {i for kind, i in order if kind == "end"}
-    for step, (kind, i) in enumerate(order, 1):
-        node = graph.nodes[i]
-        if kind == "end" or i not in accumulating:
-            first.setdefault(node.output, step)
-            last[node.output] = max(last.get(node.output, 0), step)
-        if kind == "node" or i not in accumulating:
-            for name in node.inputs:
-                if kind == "node" or name in ended:
-                    last[name] = max(last[name], step)
-    for c in graph.carried:
-        last[c.source] = len(order) + 1
-    return first, last
 
 
 def _direct_input(graph: Graph, tensor: str) -> bool:

@@ -3,120 +3,230 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from codegen.plan.rules import plan_error
 
 SEARCH_SEED = 1
-SEARCH_TRIALS = 400
+SEARCH_TRIALS = 100
+EVER = (0, 1 << 30)
+
+Leads = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """`bytes` bytes that are live in steps first_step .. last_step, both included."""
+    """`bytes` bytes with a life in ticks and the steps of each tick, firsts and lasts included.
+
+    `linear`: live without a pause from first_step of first_tick to last_step of last_tick (a row). Else live in these
+    steps of every one of these ticks (new rows); in all steps (`EVER`) if it waits from tick to tick. `grows`: (tick,
+    bytes) in rising order, that only so many bytes are live from each tick on (rows that are kept side by side).
+    """
 
     name: str
     bytes: int
     first_step: int
     last_step: int
+    first_tick: int = 0
+    last_tick: int = 0
+    linear: bool = False
+    grows: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def lives(self) -> bool:
+        """Whether its life ends no earlier than it begins."""
+        if self.linear:
+            return (self.first_tick, self.first_step) <= (self.last_tick, self.last_step)
+        return self.first_tick <= self.last_tick and self.first_step <= self.last_step
+
+    def steps(self, tick: int) -> tuple[int, int]:
+        """First and last step in which it is live in a tick of its life."""
+        if not self.linear:
+            return self.first_step, self.last_step
+        first = self.first_step if tick == self.first_tick else EVER[0]
+        return first, self.last_step if tick == self.last_tick else EVER[1]
 
     def overlaps(self, other: Buffer) -> bool:
-        """True if both are live in a common step."""
-        return self.first_step <= other.last_step and other.first_step <= self.last_step
+        """True if both are live at a common time."""
+        first, last = max(self.first_tick, other.first_tick), min(self.last_tick, other.last_tick)
+        if first > last:
+            return False
+        if first + 1 < last and (self.linear or other.linear):
+            return True  # a tick in the middle: one of them is live in all of its steps
+        for tick in (first, last):
+            (a, b), (c, d) = self.steps(tick), other.steps(tick)
+            if a <= d and c <= b:
+                return True
+        return False
+
+    def size(self, tick: int) -> int:
+        """Live bytes up to and including a tick."""
+        return max((size for at, size in self.grows if at <= tick), default=0) if self.grows else self.bytes
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Byte offset of every buffer, arena size, and the most live bytes of any step (no arena can be smaller)."""
+    """Byte offset of every buffer, arena size, and a number of bytes that no arena can be smaller than."""
 
     offsets: dict[str, int]
     total: int
     lower_bound: int
     buffers: tuple[Buffer, ...] = ()
+    leads: Leads | None = None
+
+    @property
+    def shared(self) -> int:
+        """Bytes that outputs take over from operands which are still being read."""
+        sizes = {b.name: b.bytes for b in self.buffers}
+        pairs = [pair for pair in self.leads or {} if sizes.keys() >= set(pair)]
+        ends = [min(self.offsets[x] + sizes[x] for x in pair) for pair in pairs]
+        starts = [max(self.offsets[x] for x in pair) for pair in pairs]
+        return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
 
 
-def lower_bound(buffers: Sequence[Buffer]) -> int:
-    """Largest number of bytes that are live in one step."""
-    return max(
-        (sum(b.bytes for b in buffers if b.first_step <= at.first_step <= b.last_step) for at in buffers), default=0
-    )
+def lower_bound(buffers: Sequence[Buffer], leads: Leads | None = None) -> int:
+    """Most bytes that are live at one time, less what `leads` let share: |A or B| >= |A| + |B| - |A and B|."""
+    if not buffers:
+        return 0
+    ticks = np.unique([b.first_tick for b in buffers] + [at for b in buffers for at, _ in b.grows])[:, None, None]
+    steps = np.unique([b.first_step for b in buffers])[:, None]
+    first = np.array([(b.first_tick, b.first_step) for b in buffers])
+    last = np.array([(b.last_tick, b.last_step) for b in buffers])
+    linear = np.array([b.linear for b in buffers])
+    alive = (first[:, 0] <= ticks) & (ticks <= last[:, 0])
+    alive = alive & ((first[:, 1] <= steps) | (linear & (ticks > first[:, 0])))
+    alive = alive & ((steps <= last[:, 1]) | (linear & (ticks < last[:, 0])))
+    sizes = np.array([b.bytes for b in buffers], np.int64)
+    live = alive @ sizes
+    for i, b in enumerate(buffers):
+        if b.grows:
+            live -= alive[:, :, i] * (b.bytes - np.array([b.size(int(t)) for t in ticks.ravel()]))[:, None]
+    at = {b.name: i for i, b in enumerate(buffers)}
+    for (lower, upper), lead in (leads or {}).items():
+        if lower in at and upper in at:
+            i, j = at[lower], at[upper]
+            live -= (alive[:, :, i] & alive[:, :, j]) * max(0, min(int(sizes[j]), int(sizes[i]) - lead))
+    return max(0, int(live.max()))
 
 
-def place(buffers: Sequence[Buffer], alignment: int = 1) -> Placement:
-    """Offsets (multiples of `alignment` bytes) so that buffers live in a common step never share a byte.
+def place(
+    buffers: Sequence[Buffer], alignment: int = 1, leads: Leads | None = None, trials: int = SEARCH_TRIALS
+) -> Placement:
+    """Offsets (multiples of `alignment` bytes) so that buffers live at a common time never share a byte.
 
-    Best fit in several orders, then swaps and moves in the best order while the bound is not met; the smallest wins,
-    the first of equals: the result depends on the input only.
+    `leads[lower, upper]`: these two may share, if `lower` begins at least so many bytes before `upper`.
+    Best fit in several orders, and at most `trials` changes of each while the bound is not met; the smallest wins, the
+    first of equals: the result depends on the input only.
     A buffer of 0 bytes gets an offset and disturbs nobody. `lower_bound` ignores alignment.
     """
     for b in buffers:
-        if b.bytes < 0 or b.first_step > b.last_step:
-            raise plan_error(b.name, f"buffer of {b.bytes} bytes in steps {b.first_step}..{b.last_step}")
+        if b.bytes < 0 or not b.lives:
+            life = f"steps {b.first_step}..{b.last_step} of ticks {b.first_tick}..{b.last_tick}"
+            raise plan_error(b.name, f"buffer of {b.bytes} bytes in {life}")
     if alignment < 1 or len({b.name for b in buffers}) != len(buffers):
         raise plan_error("arena", f"alignment {alignment}, {len(buffers)} buffers", "alignment >= 1 and unique names")
-    bound = lower_bound(buffers)
-    orders = [sorted(buffers, key=key) for key in _ORDERS]
-    totals = [_total(buffers, _greedy(order, alignment)) for order in orders]
-    best = orders[totals.index(min(totals))]
-    reachable = lower_bound([replace(b, bytes=-(-b.bytes // alignment) * alignment) for b in buffers])
-    if min(totals) > reachable:
-        best = _search(buffers, best, alignment, reachable)
-    offsets = _greedy(best, alignment)
-    return Placement({b.name: offsets[b.name] for b in buffers}, _total(buffers, offsets), bound, tuple(buffers))
+    gaps = _gaps(buffers, leads or {})
+    bound = lower_bound(buffers, leads)
+    reachable = lower_bound([_aligned(b, alignment) for b in buffers], leads)
+    large = max((b.bytes for b in buffers), default=0) / 4
+    starts = [sorted(range(len(buffers)), key=lambda i: key(buffers[i], large)) for key in _ORDERS]
+    best = min((_greedy(buffers, order, gaps, alignment) for order in starts), key=lambda found: _total(buffers, found))
+    for order in starts:
+        if _total(buffers, best) > reachable:
+            found = _promote(buffers, order, gaps, alignment, reachable, trials)
+            best = min(best, found, key=lambda found: _total(buffers, found))
+    named = {b.name: offset for b, offset in zip(buffers, best, strict=True)}
+    return Placement(named, _total(buffers, best), bound, tuple(buffers), leads)
 
 
-def _total(buffers: Sequence[Buffer], offsets: dict[str, int]) -> int:
-    return max((offsets[b.name] + b.bytes for b in buffers), default=0)
+def _aligned(b: Buffer, alignment: int) -> Buffer:
+    """The buffer with the bytes that it takes from a neighbour that must be aligned."""
+    return replace(b, bytes=-(-b.bytes // alignment) * alignment)
 
 
-def _search(buffers: Sequence[Buffer], order: list[Buffer], alignment: int, bound: int) -> list[Buffer]:
-    """Hill climbing over placement orders by swaps and moves, with a fixed seed and a bounded number of trials."""
+Gaps = list[dict[int, tuple[int, int]]]
+
+
+def _gaps(buffers: Sequence[Buffer], leads: Leads) -> Gaps:
+    """Per buffer b and every buffer p that it must keep away from: how far b must begin before p, or behind it."""
+    found: Gaps = [{} for _ in buffers]
+    for i, b in enumerate(buffers):
+        for j, p in enumerate(buffers[:i]):
+            if b.bytes and p.bytes and b.overlaps(p):
+                last = min(b.last_tick, p.last_tick)
+                before = min(b.size(last), leads.get((b.name, p.name), b.bytes))
+                behind = min(p.size(last), leads.get((p.name, b.name), p.bytes))
+                found[i][j] = (before, behind)
+                found[j][i] = (behind, before)
+    return found
+
+
+def _total(buffers: Sequence[Buffer], offsets: Sequence[int]) -> int:
+    return max((offset + b.bytes for b, offset in zip(buffers, offsets, strict=True)), default=0)
+
+
+def _promote(
+    buffers: Sequence[Buffer], order: list[int], gaps: Gaps, alignment: int, bound: int, trials: int
+) -> list[int]:
+    """The best offsets of some trials, in each of which a buffer that ends at the top is placed earlier than before.
+
+    A fixed seed chooses how much earlier. A long run of trials without gain ends it.
+    """
     rng = random.Random(SEARCH_SEED)
-    best, least = list(order), _total(buffers, _greedy(order, alignment))
-    current, value = best, least
-    for _ in range(SEARCH_TRIALS if len(order) > 1 else 0):
-        if least <= bound:
+    order = list(order)
+    best: list[int] | None = None
+    least = gained = 0
+    for trial in range(trials if len(order) > 1 else 1):
+        offsets = _greedy(buffers, order, gaps, alignment)
+        total = _total(buffers, offsets)
+        if best is None or total < least:
+            best, least, gained = offsets, total, trial
+        if least <= bound or trial - gained > trials // 2:
             break
-        trial = list(current)
-        if rng.random() < 0.5:
-            i, j = rng.sample(range(len(trial)), 2)
-            trial[i], trial[j] = trial[j], trial[i]
-        else:
-            trial.insert(rng.randrange(len(trial)), trial.pop(rng.randrange(len(trial))))
-        total = _total(buffers, _greedy(trial, alignment))
-        # A few steps upwards leave local minima.
-        if total <= value or rng.random() < 0.02:
-            current, value = trial, total
-        if total < least:
-            best, least = trial, total
+        at = next(n for n, i in enumerate(order) if offsets[i] + buffers[i].bytes == total)
+        earlier = rng.randrange(at) if at and rng.random() < 0.7 else 0
+        order.insert(earlier, order.pop(at))
+    assert best is not None
     return best
 
 
-_ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
-    lambda b: (-b.bytes, b.first_step, b.last_step),
-    lambda b: (-b.bytes * (b.last_step - b.first_step + 1), -b.bytes, b.first_step),
-    lambda b: (b.first_step, -b.bytes, b.last_step),
-    lambda b: (b.last_step, -b.bytes, b.first_step),
-    lambda b: (-(b.last_step - b.first_step), -b.bytes, b.first_step),
+_ORDERS: tuple[Callable[[Buffer, float], tuple[float, ...]], ...] = (
+    lambda b, _: (-b.bytes, b.first_tick, b.first_step, b.last_step),
+    lambda b, _: (-b.bytes * _duration(b), -b.bytes, b.first_tick, b.first_step),
+    lambda b, _: (b.first_tick, b.first_step, -b.bytes, b.last_step),
+    lambda b, _: (b.last_tick, b.last_step, -b.bytes, b.first_step),
+    lambda b, _: (-_duration(b), -b.bytes, b.first_tick, b.first_step),
+    lambda b, _: (-b.last_tick, -b.last_step, -b.bytes, b.first_step),
+    # A chain of large buffers that take over from each other is laid from its end: outputs lie below operands.
+    lambda b, large: (-b.last_tick, -b.last_step) if b.bytes >= large else (1, -b.bytes, b.first_tick, b.first_step),
 )
 
 
-def _greedy(order: Sequence[Buffer], alignment: int) -> dict[str, int]:
-    """Best fit: each buffer into the smallest gap between already placed neighbours, else behind them."""
-    offsets: dict[str, int] = {}
-    placed: list[Buffer] = []
-    for b in order:
-        if b.bytes == 0:
-            offsets[b.name] = 0
-            continue
-        taken = sorted((offsets[p.name], offsets[p.name] + p.bytes) for p in placed if p.overlaps(b))
+def _duration(b: Buffer) -> int:
+    steps = 1 if b.linear else b.last_step - b.first_step + 1
+    return steps * (b.last_tick - b.first_tick + 1)
+
+
+def _greedy(buffers: Sequence[Buffer], order: Sequence[int], gaps: Gaps, alignment: int) -> list[int]:
+    """Best fit: each buffer into the range of offsets with the least room that its placed neighbours leave, else
+    behind them all."""
+    offsets = [-1] * len(buffers)
+    for i in order:
+        taken = []
+        for j, (before, behind) in gaps[i].items():
+            at = offsets[j]
+            if at >= 0:
+                taken.append((at - before, at + behind))
+        taken.sort()
         free, best, slack = 0, -1, -1
-        for start, end in taken:
-            gap = start - free - b.bytes
-            if gap >= 0 and (best < 0 or gap < slack):
-                best, slack = free, gap
-            free = max(free, -(-end // alignment) * alignment)
-        offsets[b.name] = best if best >= 0 else free
-        placed.append(b)
+        for last_before, first_behind in taken:
+            room = last_before - free
+            if room >= 0 and (best < 0 or room < slack):
+                best, slack = free, room
+            if first_behind > free:
+                free = -(-first_behind // alignment) * alignment
+        offsets[i] = best if best >= 0 else free
     return offsets

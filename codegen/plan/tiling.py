@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.errors import CodegenError, input_error
+from codegen.errors import EXIT_INPUT, CodegenError, input_error
+from codegen.ir.graph import Graph
 from codegen.ir.time import Window
 from codegen.ops.base import KernelOp
-from codegen.ops.conv import ConvS8
+from codegen.ops.conv import ConvAccS8, Convolution
 from codegen.ops.geometry import same_padding, window_length
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8
@@ -118,9 +119,10 @@ def layer_shape(op: KernelOp, frames: int | None = None) -> Shape | None:
 
     `frames`: input frames of a layer that runs on the whole clip; None: one output frame, from the rows it reads.
     """
+    y_bytes = 4 if isinstance(op, ConvAccS8) else 1
     if isinstance(op, MaxPoolS8 | AveragePoolS8):
         channels, groups, per, own = op.channels, op.channels, 1, 0
-    elif isinstance(op, ConvS8):
+    elif isinstance(op, Convolution):
         channels, groups, per = op.channels[1], op.groups, op.weights.shape[4]
         own = op.weights.nbytes // channels + 4
     else:
@@ -128,7 +130,27 @@ def layer_shape(op: KernelOp, frames: int | None = None) -> Shape | None:
     g = op.geometry
     rows = replace(g.time, left=0, right=0, ceil_mode=False) if frames is None else g.time
     sizes = (g.size_in[0], rows.extent if frames is None else frames, g.size_in[1])
-    return Shape(1, channels, groups, per, sizes, (g.depth, rows, g.width), own)
+    return Shape(1, channels, groups, per, sizes, (g.depth, rows, g.width), own, 1, y_bytes)
+
+
+def plan_layers(graph: Graph, fast_memory_bytes: int | None, cores: int) -> dict[str, TilePlan]:
+    """The tiles of every convolution and pool of an int8 graph, by node name; one output frame at a time.
+
+    Raises CodegenError with every layer of which not even one output fits.
+    """
+    found, problems = {}, []
+    for node in graph.nodes:
+        assert isinstance(node.op, KernelOp)
+        shape = layer_shape(node.op)
+        if shape is None:
+            continue
+        try:
+            found[node.name] = plan_tiles(shape, fast_memory_bytes, cores)
+        except CodegenError as error:
+            problems += [replace(problem, where=node.where) for problem in error.problems]
+    if problems:
+        raise CodegenError(STAGE, problems, EXIT_INPUT)
+    return found
 
 
 @dataclass(frozen=True)
