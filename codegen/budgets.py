@@ -1,8 +1,9 @@
 """Memory budgets: a build that needs more fails with what is largest and the nearest option that fits.
 
-RAM is the state of one instance and the scratch, as `sizeof` says in C; not the caller's buffers and not the stack.
-Flash is constant tables only: the size of the code depends on compiler and target and comes on top. Stack is the
-deepest chain of calls of the generated code, measured by compiling it with gcc (`codegen.stack_usage`).
+RAM is the state of one instance and the scratch, as `sizeof` says in C, memory for tiles included; not the caller's
+buffers and not the stack. Flash is constants only, tables and the structs of the kernels' calls on a 32-bit target: the
+size of the code depends on compiler and target and comes on top. Stack is the deepest chain of calls of the generated
+code, measured by compiling it with gcc (`codegen.stack_usage`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from codegen.emit.context import Compiled, model_context
+from codegen.emit.footprint import constant_bytes
 from codegen.errors import EXIT_INPUT, CodegenError, Problem
 from codegen.options import Options
 from codegen.plan.layout import Layout
@@ -46,69 +48,74 @@ def check(compiled: Compiled, options: Options, files: dict[str, str], replan: R
         raise CodegenError(STAGE, problems, EXIT_INPUT)
 
 
-def ram_bytes(layout: Layout) -> int:
-    return layout.state_bytes + layout.scratch_bytes
-
-
 def _ram(layout: Layout, options: Options, replan: Replan) -> list[Problem]:
-    budget, needed = options.ram_budget, ram_bytes(layout)
+    budget, needed = options.ram_budget, layout.ram_bytes
     assert budget is not None
     if needed <= budget:
         return []
     sizes = f"state {layout.state_bytes} + scratch {layout.scratch_bytes} = {needed} B"
     found = f"{sizes}\n{table(ram_parts(layout))}\n  (parts of the scratch share memory by lifetime)"
-    return [
-        Problem("ram_budget", found, f"{budget} B are allowed, {needed - budget} B too many", _nearest(options, replan))
-    ]
+    hint = _nearest(layout, options, replan)
+    return [Problem("ram_budget", found, f"{budget} B are allowed, {needed - budget} B too many", hint)]
 
 
 def ram_parts(layout: Layout) -> list[Part]:
-    """Every history, accumulator and new row. Parts of the scratch overlap in time: they do not add up."""
+    """Every history, accumulator and new row. What shares memory in time does not add up."""
     parts = [Part(a.bytes, "state", f"accumulators of {a.node}") for a in layout.accumulators]
+    fresh = "scratch" if layout.form == "apart" else "state"
     for s in layout.storage.values():
         if s.keep:
             parts.append(Part(s.history_bytes, "state", f"{s.tensor}: {s.keep} kept frames of {s.frame_bytes} B"))
-        if s.fresh == "arena":
-            parts.append(Part(s.new * s.frame_bytes, "scratch", f"{s.tensor}: {s.new} new frames of {s.frame_bytes} B"))
+        if s.fresh in ("arena", "rows"):
+            parts.append(Part(s.new * s.frame_bytes, fresh, f"{s.tensor}: {s.new} new frames of {s.frame_bytes} B"))
         if s.fresh == "carried":
             parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: carried from step to step"))
-    return parts
+        if s.fresh == "clip":
+            parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: all frames, for layers that run at the end"))
+    tiles = layout.cores * layout.fast_bytes
+    return [*parts, Part(tiles, "scratch", f"tiles: {layout.fast_bytes} B for each of {layout.cores} cores")]
 
 
-def _nearest(options: Options, replan: Replan) -> str:
+def _nearest(layout: Layout, options: Options, replan: Replan) -> str:
     """The first option that fits, in order of how little it changes; else the least memory that was found."""
     assert options.ram_budget is not None
     best: tuple[int, str] | None = None
-    for text, other in alternatives(options):
+    for text, other in alternatives(options, layout):
         plan = replan(other)
         if plan is None:
             continue
-        size = ram_bytes(plan)
+        size = plan.ram_bytes
         if size <= options.ram_budget:
             return f"{text} fits: {size} B"
         if best is None or size < best[0]:
             best = (size, text)
     if best is None:
-        return "No other hop or plan can be built"
-    return f"No hop or plan fits; the least is {best[1]} with {best[0]} B"
+        return "No other hop, plan or tile can be built"
+    return f"No hop, plan or tile fits; the least is {best[1]} with {best[0]} B"
 
 
-def alternatives(options: Options) -> Iterator[tuple[str, Options]]:
-    """Smaller hops, largest first, then other plans with hop 1."""
+def alternatives(options: Options, layout: Layout) -> Iterator[tuple[str, Options]]:
+    """Smaller tiles, smaller hops, largest first, then other plans with hop 1. `auto` is the best of the first two."""
+    if options.fast_memory is not None and options.ram_budget is not None:
+        rest = layout.ram_bytes - layout.cores * layout.fast_bytes
+        size = (options.ram_budget - rest) // layout.cores // 4 * 4
+        if 0 < size < layout.fast_bytes:
+            yield f"--fast-memory {size}", replace(options, fast_memory=size)
     hop = options.hop
     smaller = sorted({1, *(n for n in (2**i for i in range(20)) if n < hop)}, reverse=True)
     for n in smaller:
         if n < hop:
             yield f"--hop {n}", replace(options, hop=n)
-    for plan in ("stream", "whole"):
+    for plan in ("whole",) if options.plan == "auto" else ("stream", "hybrid", "whole"):
         if plan != options.plan:
             yield f"--plan {plan}", replace(options, plan=plan, hop=1)
 
 
 def flash_parts(compiled: Compiled) -> list[Part]:
-    """Every constant table of the generated C, frames of padding included."""
+    """Every constant table of the generated C, frames of padding included, and the structs of the kernels' calls."""
     _, tables = model_context(compiled)
-    return [Part(t.bytes, "table", f"{key} ({t.comment})" if t.comment else key) for key, t in tables.items()]
+    parts = [Part(t.bytes, "table", f"{key} ({t.comment})" if t.comment else key) for key, t in tables.items()]
+    return [*parts, Part(constant_bytes(compiled)[1], "struct", "what the calls of the kernels are told")]
 
 
 def _flash(compiled: Compiled, budget: int) -> list[Problem]:
@@ -116,8 +123,12 @@ def _flash(compiled: Compiled, budget: int) -> list[Problem]:
     needed = sum(part.bytes for part in parts)
     if needed <= budget:
         return []
-    found = f"constant tables {needed} B, code not counted\n{table(parts)}"
-    hint = "No option makes weights smaller: use a smaller model, or fewer channels where the table is largest"
+    found = f"constants {needed} B, code not counted\n{table(parts)}"
+    rows = 2 * len(compiled.layout.row_table)
+    if rows >= needed - budget:
+        hint = f"--hop 2 fits: it needs no row addresses, {needed - rows} B"
+    else:
+        hint = "No option makes weights smaller: use a smaller model, or fewer channels where the table is largest"
     return [Problem("flash_budget", found, f"{budget} B are allowed, {needed - budget} B too many", hint)]
 
 

@@ -26,7 +26,7 @@ from codegen.version import VERSION
 CONFIG_FILE = "codegen.toml"
 BUDGETS = {
     "ram": "fail if state + scratch need more",
-    "flash": "fail if constant tables need more (code comes on top)",
+    "flash": "fail if constants need more (code comes on top)",
     "stack": "fail if the deepest chain of calls, measured with gcc, needs more",
 }
 
@@ -160,6 +160,10 @@ def _checked(options: Options) -> Options:
         bytes_ = getattr(options, f"{what}_budget")
         if bytes_ is not None and (not isinstance(bytes_, int) or isinstance(bytes_, bool) or bytes_ < 0):
             raise input_error("options", f"{what}_budget", f"{bytes_}", "a whole number of bytes")
+    for key in ("fast_memory", "cores"):
+        number = getattr(options, key)
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+            raise input_error("options", key, f"{number}", "a whole number of at least 1")
     rate = options.rate
     if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")

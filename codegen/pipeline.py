@@ -31,7 +31,7 @@ from codegen.plan.hops import hop_rows
 from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.plan.tiling import TilePlan, plan_layers
-from codegen.report import PlanRow
+from codegen.report import PlanRow, TileRow
 from codegen.version import VERSION
 
 WHOLE_CLIP = "one push is the whole clip"
@@ -85,6 +85,8 @@ def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Optio
     weights = _weight_bytes(graph)
     report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
     report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory)), plan=chosen.row)
+    named = {node.name: node.onnx_name for node in graph.nodes}
+    report = replace(report, tiles=tuple(TileRow(named[name], plan) for name, plan in chosen.tiles.items()))
     name = options.name or identifier(path.stem).lower()
     digest = source.model.digest
     compiled = Compiled(
@@ -95,7 +97,7 @@ def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Optio
 
 @dataclass(frozen=True)
 class Chosen:
-    """A graph with its schedule, memory and tiles, and how it was chosen."""
+    """A graph with its schedule, memory and tiles (of all layers that could be cut), and how it was chosen."""
 
     graph: Graph
     stream: streaming.StreamPlan
@@ -134,11 +136,11 @@ def _with_memory(graph: Graph, options: Options, row: PlanRow, rival: int | None
     tiles: dict[str, TilePlan] = {}
     copied = 0
     if options.fast_memory is not None or options.cores > 1:
-        planned = plan_layers(graph, options.fast_memory, options.cores)
-        tiles = {name: plan for name, plan in planned.items() if plan.stage > 0}
+        tiles = plan_layers(graph, options.fast_memory, options.cores)
         if options.fast_memory is not None:
-            copied = max((plan.working_set_bytes for plan in tiles.values()), default=0)
-    memory = replace(layout(graph, stream, rival, tiles), fast_bytes=copied, cores=options.cores)
+            copied = max((plan.working_set_bytes for plan in tiles.values() if plan.is_cut), default=0)
+    cut = [name for name, plan in tiles.items() if plan.is_cut]
+    memory = replace(layout(graph, stream, rival, cut), fast_bytes=copied, cores=options.cores)
     return Chosen(graph, stream, memory, row, tiles)
 
 

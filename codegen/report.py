@@ -19,6 +19,7 @@ from codegen.plan.memory import Placement
 from codegen.plan.receptive_field import Extent, JoinNote
 from codegen.plan.rounding import proof_of
 from codegen.plan.streaming import StreamPlan
+from codegen.plan.tiling import TilePlan
 
 SCHEMA = "onnx2stream report 1"
 
@@ -76,6 +77,14 @@ class Means:
 
 
 @dataclass(frozen=True)
+class TileRow:
+    """How the output frame of one layer is cut (`codegen.plan.tiling`)."""
+
+    name: str
+    plan: TilePlan
+
+
+@dataclass(frozen=True)
 class Picture:
     """Buffers that share memory over time: the steps of a tick, or the ticks of a clip.
 
@@ -116,6 +125,7 @@ class Report:
     hops: tuple[HopRow, ...] = ()
     plan: PlanRow | None = None
     means: Means | None = None
+    tiles: tuple[TileRow, ...] = ()
 
     def summary(self) -> list[str]:
         """Sentences for the head of the generated header."""
@@ -149,6 +159,7 @@ class Report:
             },
             "plan": None if self.plan is None else _plan_json(self.plan),
             "memory": None if self.means is None else vars(self.means),
+            "tiles": [_tile_json(row) for row in self.tiles],
             "hops": [vars(row) for row in self.hops],
             "legal_lengths": self.legal,
             "nodes": [_row_json(row) for row in self.nodes],
@@ -181,6 +192,18 @@ def extent_json(extent: Extent | None) -> dict[str, Any] | None:
 def _plan_json(row: PlanRow) -> dict[str, Any]:
     tried = [{"cut": cut or None, "ram_bytes": size} for cut, size in row.tried]
     return {"plan": row.plan, "cut": row.cut or None, "tried": tried}
+
+
+def _tile_json(row: TileRow) -> dict[str, Any]:
+    plan, block = row.plan, row.plan.block
+    return {
+        "name": row.name,
+        "stage": plan.stage,
+        "block": {"channels": block.planes, "depth": block.d, "rows": block.h, "width": block.w},
+        "working_set_bytes": plan.working_set_bytes,
+        "tasks": plan.tasks,
+        "attempts": [vars(attempt) for attempt in plan.attempts],
+    }
 
 
 def _row_json(row: NodeRow) -> dict[str, Any]:

@@ -36,6 +36,13 @@ uint16_t rt_commit(int8_t *history, int32_t slots, uint16_t head, const int8_t *
 /* Keep fresh frames from .. to - 1 at their offsets; RT_NOWHERE: nobody needs the frame any more. */
 void rt_keep_rows(int8_t *base, const uint16_t *at, const int8_t *fresh, int32_t from, int32_t to, int32_t bytes);
 
+/* memcpy that may have nothing to copy, from and to pointers that are NULL then. */
+static inline void rt_copy_bytes(void *to, const void *from, int32_t bytes)
+{
+    if (bytes > 0)
+        memcpy(to, from, (size_t)bytes);
+}
+
 /* Flip the sign bit of n codes: uint8 of the model's border <-> int8 inside. dst may be src. */
 void rt_flip_s8(const int8_t *src, int32_t n, int8_t *dst);
 

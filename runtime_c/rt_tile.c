@@ -1,21 +1,26 @@
 #include "rt_tile.h"
 
-static int32_t rt_smaller(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
+#include "rt_stream.h"
 
 static int32_t rt_blocks(int32_t size, int32_t block)
 {
-    return (size + block - 1) / block;
+    return rt_floor_div(size + block - 1, block);
+}
+
+/* Takes the number modulo `size` off `rest`: the innermost digit, and what is left in front of it. */
+static int32_t rt_digit(int32_t *rest, int32_t size)
+{
+    const int32_t front = rt_floor_div(*rest, size), digit = *rest - front * size;
+    *rest = front;
+    return digit;
 }
 
 /* Outputs start .. start + n - 1 of an axis. */
 static void rt_cut(const rt_axis_t *a, int32_t start, int32_t n, int32_t copied, rt_part_t *part)
 {
     const int32_t at = start * a->stride - a->before;
-    const int32_t end = rt_smaller(at + (n - 1) * a->stride + a->dilation * (a->taps - 1) + 1, a->size);
-    part->first = at < 0 ? 0 : rt_smaller(at, a->size);
+    const int32_t end = rt_min(at + (n - 1) * a->stride + a->dilation * (a->taps - 1) + 1, a->size);
+    part->first = at < 0 ? 0 : rt_min(at, a->size);
     part->count = end > part->first ? end - part->first : 0;
     part->axis = *a;
     part->axis.out = n;
@@ -31,16 +36,15 @@ void rt_tile(const rt_tiling_t *t, const rt_axis_t *depth, const rt_axis_t *widt
 {
     /* Blocks smaller than a group begin anew with every group. */
     const int32_t unit = t->block_channels < t->group_out ? t->group_out : t->channels;
-    const int32_t widths = rt_blocks(width->out, t->block_width), depths = rt_blocks(depth->out, t->block_depth);
-    const int32_t blocks = rt_blocks(unit, t->block_channels), plane = task / widths / depths;
-    const int32_t inside = plane % blocks * t->block_channels;
-    tile->width = task % widths * t->block_width;
-    tile->depth = task / widths % depths * t->block_depth;
-    tile->channel = plane / blocks * unit + inside;
-    tile->widths = rt_smaller(t->block_width, width->out - tile->width);
-    tile->depths = rt_smaller(t->block_depth, depth->out - tile->depth);
-    tile->channels = rt_smaller(t->block_channels, unit - inside);
-    tile->x_channel = tile->channel / t->group_out * t->group_in;
+    int32_t rest = task, inside;
+    tile->width = rt_digit(&rest, rt_blocks(width->out, t->block_width)) * t->block_width;
+    tile->depth = rt_digit(&rest, rt_blocks(depth->out, t->block_depth)) * t->block_depth;
+    inside = rt_digit(&rest, rt_blocks(unit, t->block_channels)) * t->block_channels;
+    tile->channel = rest * unit + inside;
+    tile->widths = rt_min(t->block_width, width->out - tile->width);
+    tile->depths = rt_min(t->block_depth, depth->out - tile->depth);
+    tile->channels = rt_min(t->block_channels, unit - inside);
+    tile->x_channel = rt_floor_div(tile->channel, t->group_out) * t->group_in;
     tile->x_channels = rt_blocks(tile->channels, t->group_out) * t->group_in;
     rt_cut(depth, tile->depth, tile->depths, copied, &tile->d);
     rt_cut(width, tile->width, tile->widths, copied, &tile->w);
@@ -79,4 +83,9 @@ void rt_tile_out(const rt_tile_t *t, const void *from, int32_t element, int32_t 
         for (int32_t done = 0; done < t->widths * t->channels * element; done += run, next += run, to += y_width * element)
             RT_COPY_OUT(to, next, run);
     }
+}
+
+int32_t rt_tile_core(int32_t task, int32_t cores)
+{
+    return rt_digit(&task, cores);
 }

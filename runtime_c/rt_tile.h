@@ -43,6 +43,9 @@ typedef struct {
 void rt_tile(const rt_tiling_t *t, const rt_axis_t *depth, const rt_axis_t *width, int32_t task, int32_t copied,
              rt_tile_t *tile);
 
+/* The core, of so many, whose fast memory a task uses: task modulo cores. */
+int32_t rt_tile_core(int32_t task, int32_t cores);
+
 /* rows[0..count-1] (NULL: none), frames of `width_size` positions of `channels`, begin with the tile's channels. */
 void rt_tile_shift(const rt_tile_t *t, int32_t count, const int8_t **rows);
 /* The same for copies of the tile's inputs, one row behind the other from `to` on. */

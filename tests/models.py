@@ -382,6 +382,17 @@ def image_clip(seed: int = 0, dtype: str = "int8") -> onnx.ModelProto:
     return net.model()
 
 
+def shrinking_clip(seed: int = 0, dtype: str = "int8") -> onnx.ModelProto:
+    """An image that a stride makes small, and many layers then: their tensors need less RAM whole than rows of each."""
+    net = Net(dtype, seed=seed)
+    y = net.conv(net.input([1, 2, 16, 16]), 8, [3, 3], pads=[1, 1, 1, 1], strides=[2, 2], then=[("Relu", ())])
+    for _ in range(6):
+        y = net.conv(y, 8, [3, 3], pads=[1, 1, 1, 1], then=[("Relu", ())])
+    y = net.code_op("Flatten", net.real_op("GlobalAveragePool", [y]), axis=1)
+    net.output(net.gemm(y, 4))
+    return net.model()
+
+
 def dense_only(seed: int = 0, dtype: str = "int8") -> onnx.ModelProto:
     """No stream axis: a two-layer perceptron on [1, 12]."""
     net = Net(dtype, seed=seed)
@@ -416,6 +427,7 @@ DIVERSE: dict[str, Callable[[], onnx.ModelProto]] = {
     "two_outputs": two_outputs,
     "two_inputs": two_inputs,
     "image_clip": image_clip,
+    "shrinking_clip": shrinking_clip,
     "dense_only": dense_only,
     "wide_stream": wide_stream,
     "softmax_head": softmax_head,

@@ -59,10 +59,11 @@ def variants(path: Path, seed: int, stream: str) -> Iterator[tuple[str, Chosen, 
                 fast = int(smallest + r.integers(0, 400))
             tiles, copied = {}, 0
             if cores > 1 or fast is not None:
-                tiles = {name: t for name, t in plan_layers(g, fast, cores).items() if t.stage > 0}
-                copied = max((t.working_set_bytes for t in tiles.values()), default=0) if fast is not None else 0
+                tiles = plan_layers(g, fast, cores)
+                cut = [t.working_set_bytes for t in tiles.values() if t.is_cut]
+                copied = max(cut, default=0) if fast is not None else 0
             plan = streaming.plan(g.time_graph(), hop)
-            memory = form_of(form, g, plan, None, tiles)
+            memory = form_of(form, g, plan, None, [name for name, t in tiles.items() if t.is_cut])
             if memory is None:
                 continue
             memory = replace(memory, fast_bytes=copied, cores=cores)
@@ -84,7 +85,7 @@ def build(shop: Workshop, seed: int) -> tuple[list[tuple[str, Generated]], Count
         compiled = compile_chosen(path, source, chosen, options)
         made.append((what, write_generated(path.parent / name, path, compiled)))
         census.update(part.split()[0] for part in what.split(", ")[:2])
-        census["tiled"] += bool(chosen.tiles)
+        census["tiled"] += any(t.is_cut for t in chosen.tiles.values())
         census["shared"] += sum(p.shared > 0 for p in (chosen.memory.arena, chosen.memory.overlay) if p)
     return made, census
 

@@ -134,6 +134,15 @@ def tables_of_nothing() -> onnx.ModelProto:
     return net.model()
 
 
+def echoed_input() -> onnx.ModelProto:
+    """An int8 input that is handed out again (seed 3009928): finish has no input, and nothing to copy from it."""
+    net = Net(seed=18)
+    x = net.input([1, 2, "T"])
+    net.output(x, name="echo")
+    net.output(net.conv(x, 2, [3], pads=[1, 1]))
+    return net.model()
+
+
 def uint8_middle(net: Net) -> Act:
     x = net.input([1, 2, "T"])
     y = net.conv(x, 3, [5], pads=[2, 2], bias=None)
@@ -204,7 +213,7 @@ def test_joins_of_unequal_lookahead(shop: Workshop, make: Callable[[], onnx.Mode
     run_all(shop, make(), (1, 2, 5), range(0, 24))
 
 
-@pytest.mark.parametrize("make", [delayed_and_advanced, raw_codes, tables_of_nothing])
+@pytest.mark.parametrize("make", [delayed_and_advanced, raw_codes, tables_of_nothing, echoed_input])
 def test_found_by_random_graphs(shop: Workshop, make: Callable[[], onnx.ModelProto]) -> None:
     run_all(shop, make(), (1, 3), range(0, 12))
 

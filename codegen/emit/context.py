@@ -76,7 +76,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         made = operators.emission(node.op, f"{c.name}_{names.nodes[node.name]}")
         emissions[node.name] = made
         headers.update(made.kernels)
-        if node.name in c.tiles:
+        if node.name in c.tiles and c.tiles[node.name].is_cut:
             headers.add(f"rt_{made.template}_tile")
         tables.update({f"{names.nodes[node.name]}_{key}": table for key, table in made.tables.items()})
     for phase, i in c.layout.order:
@@ -100,7 +100,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "arena_words": c.layout.arena_words,
         "fast_words": -(-c.layout.fast_bytes // 4),
         "cores": c.layout.cores,
-        "tiled": bool(c.tiles),
+        "tiled": any(plan.is_cut for plan in c.tiles.values()),
         "padding_bytes": c.layout.state_bytes - c.layout.used_bytes,
         "accumulators": [_accumulator(c, a, names) for a in c.layout.accumulators],
         "live_lanes": c.layout.live_lanes,
@@ -267,7 +267,7 @@ def _node(
 def _tiles(c: Compiled, node: Node, made: operators.Emission) -> dict[str, Any] | None:
     """How a node's output frame is cut; None where it is not."""
     plan = c.tiles.get(node.name)
-    if plan is None:
+    if plan is None or not plan.is_cut:
         return None
     shape, block = plan.shape, plan.block
     return {
@@ -454,7 +454,7 @@ def _copy_out(s: Storage, port: Port, out: str, names: Names) -> dict[str, Any]:
             "call": "rt_flip_s8",
             "arguments": f"{_fresh(s, names)}, {count}, (int8_t *)r->out_{out}",
         }
-    return {"kind": "call", "call": "memcpy", "arguments": f"r->out_{out}, {_fresh(s, names)}, (size_t)({count})"}
+    return {"kind": "call", "call": "rt_copy_bytes", "arguments": f"r->out_{out}, {_fresh(s, names)}, {count}"}
 
 
 def _unequal(c: Compiled) -> list[tuple[int, int, str]]:

@@ -12,7 +12,7 @@ allow. An output may take over memory of an operand while the kernel still reads
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from codegen.ir.graph import Graph
@@ -22,7 +22,6 @@ from codegen.plan import lifetimes
 from codegen.plan.lifetimes import Lives, Order, execution_order
 from codegen.plan.memory import Buffer, Leads, Placement, lower_bound, place
 from codegen.plan.streaming import StreamPlan
-from codegen.plan.tiling import TilePlan
 
 FORMS = ("apart", "joint", "rows")
 ALIGNMENT = 4
@@ -220,18 +219,16 @@ class _Problem:
         )
 
 
-def layout(
-    graph: Graph, plan: StreamPlan, rival: int | None = None, tiles: Mapping[str, TilePlan] | None = None
-) -> Layout:
+def layout(graph: Graph, plan: StreamPlan, rival: int | None = None, tiled: Collection[str] = ()) -> Layout:
     """Storage of every tensor for the plan's hop, in the form with the least state and scratch, the first of equals.
 
-    Forms that cannot get below `rival` bytes, where it is given, are not tried. `tiles`: the nodes that are cut.
+    Forms that cannot get below `rival` bytes, where it is given, are not tried. `tiled`: the nodes that are cut.
     """
-    best = form_of(FORMS[0], graph, plan, None, tiles)
+    best = form_of(FORMS[0], graph, plan, None, tiled)
     assert best is not None
     for form in FORMS[1:]:
         limit = best.ram_bytes if rival is None else min(rival, best.ram_bytes)
-        found = form_of(form, graph, plan, limit, tiles)
+        found = form_of(form, graph, plan, limit, tiled)
         if found is not None and found.ram_bytes < best.ram_bytes:
             best = found
     return best
@@ -242,12 +239,12 @@ def form_of(
     graph: Graph,
     plan: StreamPlan,
     limit: int | None = None,
-    tiles: Mapping[str, TilePlan] | None = None,
+    tiled: Collection[str] = (),
 ) -> Layout | None:
     """The layout in one form; None where the graph has none, or none below `limit` bytes."""
     order = execution_order(graph, set(plan.ended))
     fresh = _fresh_places(graph, plan)
-    lives = Lives(graph, plan, order, tiles or ())
+    lives = Lives(graph, plan, order, tiled)
     problem = _Problem(graph, plan, order, lives, fresh, _accumulators(graph, order))
     if form == "apart":
         return _apart(problem)

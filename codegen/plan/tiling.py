@@ -190,6 +190,11 @@ class TilePlan:
     tasks: int
     attempts: tuple[Attempt, ...]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than the whole layer as one tile."""
+        return self.stage > 0
+
     def __str__(self) -> str:
         lines = [f"stage {self.stage}: {self.block}, {self.working_set_bytes} B, {self.tasks} tasks"]
         lines += [f"  stage {a.stage}: {'taken' if a.chosen else 'no'}: {a.reason}" for a in self.attempts]

@@ -40,7 +40,10 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "wide_stream": models.wide_stream,
     "image_clip": models.image_clip,
     "softmax_head": models.softmax_head,
+    "shrinking_clip": models.shrinking_clip,
+    "tiled": models.wide_stream,
 }
+OPTIONS = {"tiled": {"fast_memory": 160, "cores": 3}}
 FILES = {"imu": IMU, "sww": SWW}
 
 
@@ -67,7 +70,7 @@ class Bench:
             pytest.skip(f"{FILES[model].name} is not there")
         if model not in self.folders:
             source = FILES[model] if model in FILES else MODELS[model]()
-            self.folders[model] = self.shop.build(source).folder
+            self.folders[model] = self.shop.build(source, **OPTIONS.get(model, {})).folder
         return self.folders[model]
 
     def run(self, model: str, name: str) -> Run:

@@ -1,0 +1,349 @@
+"""Tiles in C: kernels on random shapes, whole models in exactly so much fast memory, layers shared by two threads."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+import pytest
+from checks import SANITIZE, Workshop, require_tool, run_tool
+from models import Net
+from streams import Session
+
+from codegen import CodegenError, build
+from codegen.ops.geometry import window_length
+from codegen.options import Options
+from codegen.pipeline import compile_model
+from codegen.plan.tiling import Shape, TilePlan, axis_window, plan_tiles, smallest_budget
+from codegen.resources import runtime_folder
+from codegen.verify import verify
+
+HERE = Path(__file__).parent / "tiles"
+SHAPES = 750  # of each of the four kernels
+GUARD = 64
+DECLARATIONS = """
+typedef struct { int32_t size, out, taps, stride, dilation, before; } rt_axis_t;
+typedef struct { int32_t channels, group_in, group_out, block_channels, block_depth, block_width; } rt_tiling_t;
+typedef struct { int32_t first, end; } rt_range_t;
+typedef struct {
+    int32_t rows, tasks;
+    rt_axis_t depth, width;
+    rt_tiling_t tiling;
+    rt_range_t depth_counts, width_counts;
+    int32_t in_channels, out_channels, zero_point, missing;
+} layer_t;
+typedef struct {
+    const int32_t *multiplier, *rounding;
+    const uint8_t *left_shift;
+    const int32_t *parity;
+    const uint32_t *scale_bits;
+    int32_t window, flip, zero_point;
+    int8_t lo, hi;
+    uint8_t right_shift, form;
+} rt_requant_t;
+void conv(const layer_t *, const int8_t *, const int8_t *, const int8_t *, const int32_t *, const rt_requant_t *,
+          int8_t *, int, int8_t *);
+void conv_acc(const layer_t *, const int8_t *, const int8_t *, const int16_t *, const int32_t *, const rt_requant_t *,
+              int8_t *, int, int32_t *);
+void maxpool(const layer_t *, const int8_t *, const int8_t *, int8_t *, int, int8_t *);
+void avgpool(const layer_t *, const int8_t *, int8_t *, int, int8_t *);
+"""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> tuple[cffi.FFI, Any]:
+    target = tmp_path_factory.mktemp("tiles") / "harness.so"
+    flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{runtime_folder()}"]
+    run_tool([require_tool("gcc"), *flags, HERE / "harness.c", *sorted(runtime_folder().glob("*.c")), "-o", target])
+    ffi = cffi.FFI()
+    ffi.cdef(DECLARATIONS)
+    return ffi, ffi.dlopen(str(target))
+
+
+class Layer:
+    """A random layer of one output frame, for one of the kernels."""
+
+    def __init__(self, kind: str, r: np.random.Generator) -> None:
+        self.kind, self.r = kind, r
+        self.windows = [self.window() for _ in range(2)]
+        self.rows = int(r.integers(1, 4))
+        groups = int(r.choice([1, 1, 2, 3, 5]))
+        per, out = (int(r.integers(1, 5)), int(r.integers(1, 7))) if "conv" in kind else (1, 1)
+        self.groups, self.group_in, self.group_out = groups, per, out
+        self.channels = groups * per, groups * out
+        sizes = (self.windows[0][0], self.rows, self.windows[1][0])
+        time = axis_window(self.rows, self.rows)
+        weight, y = (2, 4) if kind == "conv_acc" else (1, 1)
+        taps = self.rows * self.windows[0][1].taps * self.windows[1][1].taps
+        own = taps * per * weight + 4 if "conv" in kind else 0
+        self.shape = Shape(
+            1, groups * out, groups, per, sizes, (self.windows[0][1], time, self.windows[1][1]), own, 1, y
+        )
+
+    def window(self) -> tuple[int, Any]:
+        r = self.r
+        while True:
+            size, taps, stride, dilation = (int(r.integers(1, n)) for n in (13, 4, 4, 3))
+            extent = dilation * (taps - 1) + 1
+            auto = str(r.choice(["NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+            pads = tuple(int(n) for n in r.integers(0, extent, 2))
+            window = axis_window(size, taps, stride, dilation, auto, pads, bool(r.integers(2)))
+            if window_length(size, window) > 0 and (window.left < extent and window.right < extent):
+                return size, window
+
+    def plan(self) -> TilePlan:
+        """Tiles for a random budget and number of cores."""
+        small = smallest_budget(self.shape)
+        budget = small + int(self.r.integers(0, 4)) * int(self.r.integers(1, 200))
+        return plan_tiles(self.shape, int(budget), int(self.r.choice([1, 1, 2, 3, 8])))
+
+    def fill(self, layer: Any, plan: TilePlan) -> None:
+        layer.rows, layer.tasks = self.rows, plan.tasks
+        include = bool(self.r.integers(2))
+        for name, (size, w) in zip(("depth", "width"), self.windows, strict=True):
+            numbers = [size, window_length(size, w), w.taps, w.stride, w.dilation, w.left]
+            setattr(layer, name, numbers)
+            setattr(layer, f"{name}_counts", [-w.left, size + w.right] if include else [0, size])
+        layer.tiling = [
+            self.channels[1],
+            self.group_in,
+            self.group_out,
+            *(plan.block.planes, plan.block.d, plan.block.w),
+        ]
+        layer.in_channels, layer.out_channels = self.channels
+        layer.zero_point = int(self.r.integers(-128, 128))
+        layer.missing = int(self.r.integers(-1, self.rows))
+
+
+class Case:
+    """A layer with data, for its kernel: untiled, in tiles in place, and in tiles that are copied."""
+
+    def __init__(self, ffi: cffi.FFI, library: Any, layer: Layer, plan: TilePlan) -> None:
+        r, self.ffi, self.kind = layer.r, ffi, layer.kind
+        self.call = getattr(library, layer.kind)
+        self.struct = ffi.new("layer_t *")
+        layer.fill(self.struct, plan)
+        channels = layer.channels[1]
+        frame = layer.windows[0][0] * layer.windows[1][0] * layer.channels[0]
+        taps = layer.rows * layer.windows[0][1].taps * layer.windows[1][1].taps * layer.group_in
+        wide = layer.kind == "conv_acc"
+        self.outputs = layer.shape.outputs[0] * layer.shape.outputs[2] * channels
+        self.y_type = np.int32 if wide else np.int8
+        self.x = r.integers(-128, 128, (layer.rows, frame)).astype(np.int8)
+        self.pad = np.full(frame, -128 if layer.kind == "maxpool" else self.struct.zero_point, np.int8)
+        self.weights = r.integers(-127, 128, channels * taps).astype(np.int16 if wide else np.int8)
+        self.bias = r.integers(-1000, 1000, channels).astype(np.int32)
+        self.constants = {
+            "multiplier": r.integers(1 << 20, 1 << 30, channels).astype(np.int32),
+            "rounding": r.integers(-(1 << 20), 1 << 20, channels).astype(np.int32),
+            "left_shift": r.integers(0, 3, channels).astype(np.uint8),
+        }
+        self.requantize = ffi.new("rt_requant_t *")
+        for name, array in self.constants.items():
+            setattr(self.requantize, name, self.pointer(array))
+        self.requantize.lo, self.requantize.hi, self.requantize.right_shift, self.requantize.form = -128, 127, 6, 1
+
+    def pointer(self, array: np.ndarray) -> Any:
+        return self.ffi.cast(f"{array.dtype}_t *", self.ffi.from_buffer(array))
+
+    def run(self, tiled: bool, fast: Any) -> np.ndarray:
+        y = np.full(self.outputs + GUARD, 77, self.y_type)
+        x, pad, last = self.pointer(self.x), self.pointer(self.pad), (fast, tiled, self.pointer(y))
+        if "conv" in self.kind:
+            self.call(self.struct, x, pad, self.pointer(self.weights), self.pointer(self.bias), self.requantize, *last)
+        elif self.kind == "maxpool":
+            self.call(self.struct, x, pad, *last)
+        else:
+            self.call(self.struct, x, *last)
+        assert (y[self.outputs :] == 77).all(), "written behind the output"
+        return y[: self.outputs]
+
+    def run_copied(self, size: int) -> np.ndarray:
+        """In tiles in a block of `size` bytes, behind and before which nothing may be written."""
+        memory = np.full(4 * GUARD + size, 99, np.int8)
+        start = GUARD + -(memory.ctypes.data + GUARD) % 4
+        y = self.run(True, self.pointer(memory) + start)
+        assert (np.delete(memory, slice(start, start + size)) == 99).all(), f"outside of {size} B of fast memory"
+        return y
+
+
+@pytest.mark.parametrize("kind", ["conv", "conv_acc", "maxpool", "avgpool"])
+def test_tiles_of_random_shapes_equal_the_whole_layer(kernels: tuple[cffi.FFI, Any], kind: str) -> None:
+    """In place and through copies, in fast memory of exactly the planned working set."""
+    r = np.random.default_rng(20_000 + len(kind))
+    stages: Counter[int] = Counter()
+    for _ in range(SHAPES):
+        layer = Layer(kind, r)
+        plan = layer.plan()
+        stages[plan.stage] += 1
+        case = Case(*kernels, layer, plan)
+        want = case.run(False, case.ffi.NULL)
+        assert np.array_equal(case.run(True, case.ffi.NULL), want), f"in place: {plan}"
+        assert np.array_equal(case.run_copied(plan.working_set_bytes), want), f"copied: {plan}"
+    print(kind, dict(stages))
+    least = {1, 2, 3} if "pool" in kind else {1, 3}
+    assert all(stages[stage] >= 20 for stage in least)
+
+
+def network(border: str = "codes") -> Net:
+    """Convolutions with groups, both pools, a float output: an image by rows."""
+    net = Net(seed=21)
+    x = net.input([1, 3, "T", 11], border=border)
+    y = net.conv(x, 8, [3, 3], pads=[1, 1, 1, 1], then=[("Relu", ())])
+    y = net.conv(y, 8, [3, 3], pads=[1, 1, 1, 1], group=8)
+    y = net.real_op("MaxPool", [y], same=True, kernel_shape=[2, 2], strides=[2, 2])
+    y = net.conv(y, 6, [1, 1])
+    y = net.real_op("AveragePool", [y], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 2], count_include_pad=1)
+    net.output(net.conv(y, 5, [2, 2], pads=[1, 0, 0, 1]), border)
+    return net
+
+
+@pytest.fixture(scope="module")
+def model(shop: Workshop) -> Path:
+    return shop.save(network().model())
+
+
+@pytest.mark.parametrize("options", [{"fast_memory": 700}, {"cores": 3}, {"fast_memory": 300, "cores": 2}])
+@pytest.mark.parametrize("border", ["codes", "float"])
+def test_models_in_tiles_are_the_reference(shop: Workshop, border: str, options: dict[str, int]) -> None:
+    """Codes out, and int32 accumulators."""
+    g = shop.build(network(border).model(), hop=2, **options)
+    session = Session(g)
+    for total in (0, 1, 9, 30):
+        session.clip(total, total, [[total], [1] * total], [0xA5, None])
+    session.run(shop.driver(g, "gcc"))
+    report = json.loads(g.files["report.json"])
+    assert f"#define M_SCRATCH_BYTES {report['totals']['scratch_bytes']}" in g.files["src/m.h"]
+
+
+def test_every_stage_of_a_tiled_model_is_traced(model: Path) -> None:
+    result = verify(model, Options(trace=True, fast_memory=500, cores=2))
+    assert result.passed and sum(item.values for item in result.stages) > 0
+
+
+OWN_MEMORY = """
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+extern int8_t *own_memory[{cores}];
+void own_copy(void *to, const void *from, int32_t bytes);
+#define M_FAST_MEMORY(scratch, core) (own_memory[core])
+#define M_COPY_IN(to, from, bytes) own_copy((to), (from), (bytes))
+#define M_COPY_OUT(to, from, bytes) own_copy((to), (from), (bytes))
+"""
+OWN_CODE = """
+#include "m.h"
+#include <stdlib.h>
+#include <string.h>
+int8_t *own_memory[{cores}];
+void own_copy(void *to, const void *from, int32_t bytes) {{ memcpy(to, from, (size_t)bytes); }}
+__attribute__((constructor)) static void reserve(void)
+{{
+    for (int i = 0; i < {cores}; ++i)
+        own_memory[i] = malloc({size});
+}}
+"""
+
+
+@pytest.mark.parametrize("size", [300, 512, 1000])
+def test_fast_memory_and_copies_of_ones_own(shop: Workshop, model: Path, size: int) -> None:
+    """AddressSanitizer stands behind a block of exactly the planned size; the scratch then has none."""
+    g = shop.build(model, fast_memory=size, cores=2)
+    most = compile_model(model, Options(fast_memory=size, cores=2)).layout.fast_bytes
+    assert most <= size
+    (g.folder / "own.h").write_text(OWN_MEMORY.format(cores=2))
+    (g.folder / "own.c").write_text(OWN_CODE.format(cores=2, size=most))
+    flags = (*SANITIZE, f"-I{g.folder}", f"-I{g.folder / 'src'}", '-DM_TILES_H="own.h"')
+    own = shop.objects([g.folder / "own.c"], "gcc", flags)
+    session = Session(g)
+    session.clip(30, 3, [[30], [7, 23]], [0xA5, None])
+    session.run(shop.driver(g, "gcc", (*flags, *map(str, own))))
+
+
+THREADS_H = """
+struct pool;
+void share(void *st, void *sc, int layer, int tasks);
+#define M_PARALLEL(st, sc, layer, tasks) share((st), (sc), (layer), (tasks))
+"""
+THREADS_C = """
+#include "m.h"
+#include <pthread.h>
+#include <stdio.h>
+
+typedef struct {{ void *st, *sc; int layer, tasks, core; }} work_t;
+static int shared_layers;
+
+static void *core(void *argument)
+{{
+    work_t *w = argument;
+    for (int i = w->core; i < w->tasks; i += 2)
+        m_run_task(w->st, w->sc, w->layer, i);
+    return NULL;
+}}
+
+void share(void *st, void *sc, int layer, int tasks)
+{{
+    work_t both[2] = {{{{st, sc, layer, tasks, 0}}, {{st, sc, layer, tasks, 1}}}};
+    pthread_t other;
+    if (tasks != m_tasks(layer) || tasks < 2)
+        __builtin_trap();
+    ++shared_layers;
+    if (pthread_create(&other, NULL, core, &both[1]) != 0)
+        __builtin_trap();
+    core(&both[0]);
+    pthread_join(other, NULL);
+}}
+
+__attribute__((destructor)) static void told(void) {{ fprintf(stderr, "%d layers shared\\n", shared_layers); }}
+"""
+
+
+@pytest.mark.parametrize("fast", [None, 400])
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_two_threads_share_every_layer(shop: Workshop, model: Path, fast: int | None, sanitizer: str) -> None:
+    """Equal codes, and no data race."""
+    g = shop.build(model, fast_memory=fast, cores=2)
+    (g.folder / "threads.h").write_text(THREADS_H)
+    (g.folder / "threads.c").write_text(THREADS_C.replace("{{", "{").replace("}}", "}"))
+    flags = ("-std=gnu99", "-O1", "-g", "-w", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-pthread")
+    flags = (*flags, f"-I{g.folder}", f"-I{g.folder / 'src'}", '-DM_TILES_H="threads.h"')
+    own = shop.objects([g.folder / "threads.c"], "gcc", flags)
+    session = Session(g)
+    session.clip(20, 5, [[20], [3, 1, 16]], [0xA5, None])
+    session.run(shop.driver(g, "gcc", (*flags, *map(str, own))))
+
+
+def test_a_budget_that_is_too_small_names_every_layer(model: Path) -> None:
+    with pytest.raises(CodegenError) as caught:
+        build(model, Options(fast_memory=40))
+    text = str(caught.value)
+    assert caught.value.exit_code == 2 and text.count("not even one output") >= 2
+    least = max(int(problem.allowed.split()[-2]) for problem in caught.value.problems)
+    build(model, Options(fast_memory=least))
+    with pytest.raises(CodegenError):
+        build(model, Options(fast_memory=least - 1))
+
+
+def test_without_the_options_nothing_of_tiles_is_generated(model: Path) -> None:
+    files = build(model, Options(name="m"))
+    assert not any("tile" in path for path in files)
+    assert "FAST_MEMORY" not in files["src/m.h"] and "run_task" not in files["src/m.c"]
+    assert build(model, Options(name="m", fast_memory=1 << 20))["src/m.c"] == files["src/m.c"]
+
+
+def test_the_plan_of_tiles_is_in_the_report(model: Path) -> None:
+    """Of every convolution and pool the block, and what each stage that was tried gave."""
+    compiled = compile_model(model, Options(fast_memory=500, cores=2))
+    rows = compiled.report.to_json()["tiles"]
+    windows = [node.onnx_name for node in compiled.graph.nodes if node.op_type in ("Conv", "MaxPool", "AveragePool")]
+    assert [row["name"] for row in rows] == windows
+    for row in rows:
+        assert row["working_set_bytes"] <= 500 and row["tasks"] >= 2
+        assert [a["stage"] for a in row["attempts"]] == list(range(row["stage"] + 1))
+        assert [a["chosen"] for a in row["attempts"]] == [False] * row["stage"] + [True]
+        assert all(a["reason"] for a in row["attempts"])
+    assert compile_model(model, Options()).report.to_json()["tiles"] == []
