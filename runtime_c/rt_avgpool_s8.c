@@ -34,10 +34,12 @@ static int32_t rt_window_sum(const int8_t *const *rows, const rt_avgpool_t *p, i
 
 void rt_avgpool_s8(const int8_t *const *rows, int32_t row_count, const rt_avgpool_t *p, int8_t *y)
 {
-    for (int32_t d = 0; d < p->depth.out; ++d) {
+    for (int32_t i = 0; i < p->depth.out; ++i) {
+        const int32_t d = rt_output(&p->depth, i, p->backwards);
         const int32_t at_d = d * p->depth.stride - p->depth.before;
         const int32_t cells = row_count * rt_cells(&p->depth, at_d, &p->depth_counts);
-        for (int32_t x = 0; x < p->width.out; ++x) {
+        for (int32_t j = 0; j < p->width.out; ++j) {
+            const int32_t x = rt_output(&p->width, j, p->backwards);
             const int32_t at_x = x * p->width.stride - p->width.before;
             const int32_t count = cells * rt_cells(&p->width, at_x, &p->width_counts);
             const rt_divisor_t *divisor = p->divisors;

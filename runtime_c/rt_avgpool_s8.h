@@ -26,6 +26,7 @@ typedef struct {
     rt_range_t depth_counts, width_counts;
     int32_t in_channels, channels; /* of a position of x, and those that are pooled */
     int32_t y_depth, y_width;      /* elements of y from one position to the next along each axis */
+    int32_t backwards;             /* from the last position to the first */
     int32_t zero_point;
     const rt_divisor_t *divisors;
     int32_t divisor_count;

@@ -221,8 +221,9 @@ void RT_CONV(const int8_t *const *rows, const rt_conv_t *c, RT_OUT *y)
 {
     const int32_t stride = c->rows * c->depth.taps * c->width.taps * c->group_in;
     const int32_t depthwise = c->group_in == 1 && c->group_out == 1 && stride <= RT_MOST_TAPS;
-    for (int32_t d = 0; d < c->depth.out; ++d)
-        for (int32_t x = 0; x < c->width.out; ++x) {
+    for (int32_t i = 0; i < c->depth.out; ++i)
+        for (int32_t j = 0; j < c->width.out; ++j) {
+            const int32_t d = rt_output(&c->depth, i, c->backwards), x = rt_output(&c->width, j, c->backwards);
             RT_OUT *out = y + d * c->y_depth + x * c->y_width;
             rt_place_t at;
             at.depth = d * c->depth.stride - c->depth.before;

@@ -16,6 +16,7 @@ typedef struct {
     int32_t group_in, group_out; /* channels per group */
     int32_t y_depth, y_width;    /* elements of y from one output position to the next along each axis */
     int32_t zero_point;          /* of the input: what in-frame padding stands for */
+    int32_t backwards;           /* from the last position to the first: y takes over memory of x from its end */
     const void *weights;         /* int8 or int16 [out_channels][rows][depth][width][group_in] */
     const int32_t *bias;         /* with -zero_point * sum(weights) folded in */
     rt_requant_t requantize;

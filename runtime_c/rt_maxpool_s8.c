@@ -27,8 +27,10 @@ static void rt_largest_of(const int8_t *const *rows, const rt_maxpool_t *p, int3
 
 void rt_maxpool_s8(const int8_t *const *rows, const rt_maxpool_t *p, int8_t *y)
 {
-    for (int32_t d = 0; d < p->depth.out; ++d)
-        for (int32_t x = 0; x < p->width.out; ++x)
+    for (int32_t i = 0; i < p->depth.out; ++i)
+        for (int32_t j = 0; j < p->width.out; ++j) {
+            const int32_t d = rt_output(&p->depth, i, p->backwards), x = rt_output(&p->width, j, p->backwards);
             rt_largest_of(rows, p, d * p->depth.stride - p->depth.before, x * p->width.stride - p->width.before,
                           y + d * p->y_depth + x * p->y_width);
+        }
 }

@@ -13,6 +13,7 @@ typedef struct {
     rt_axis_t depth, width;
     int32_t in_channels, channels; /* of a position of x, and those that are pooled */
     int32_t y_depth, y_width;      /* elements of y from one position to the next along each axis */
+    int32_t backwards;             /* from the last position to the first */
 } rt_maxpool_t;
 
 /* rows: frames [depth][width][in_channels], padding frames hold -128; y: one frame [depth out][width out][channels]. */

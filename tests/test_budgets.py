@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checks import Workshop, require_tool, run_tool
-from models import Net
+from models import Net, shrinking_clip
 
 from codegen import budgets, cli, pipeline
 from codegen.errors import CodegenError
@@ -62,26 +62,64 @@ def test_a_smaller_hop_is_named_if_it_fits(model: Path) -> None:
     assert f"with {sizes[1]} B" in refused(model, Options(hop=16, ram_budget=8))
 
 
-def test_alternatives_in_order() -> None:
-    given = [text for text, _ in budgets.alternatives(Options(hop=6, plan="stream"))]
-    assert given == ["--hop 4", "--hop 2", "--hop 1", "--plan whole"]
+def test_alternatives_in_order(model: Path) -> None:
+    layout = pipeline.compile_model(model, Options(hop=6)).layout
+    given = [text for text, _ in budgets.alternatives(Options(hop=6, plan="stream"), layout)]
+    assert given == ["--hop 4", "--hop 2", "--hop 1", "--plan hybrid", "--plan whole"]
+    given = [text for text, _ in budgets.alternatives(Options(hop=2), layout)]
+    assert given == ["--hop 1", "--plan whole"], "auto is the best of stream and hybrid"
+
+
+def test_a_hybrid_cut_is_named_if_it_fits(shop: Workshop) -> None:
+    path = shop.save(shrinking_clip())
+    sizes = {plan: pipeline.compile_model(path, Options(plan=plan)).layout.ram_bytes for plan in ("stream", "hybrid")}
+    text = refused(path, Options(plan="stream", ram_budget=sizes["hybrid"]))
+    assert f"--plan hybrid fits: {sizes['hybrid']} B" in text
+    assert "No hop, plan or tile fits; the least is" in refused(path, Options(plan="stream", ram_budget=100))
+
+
+def test_smaller_tiles_are_named_if_they_fit(shop: Workshop) -> None:
+    """Memory for tiles is RAM: what the budget leaves for it, as long as every layer still has a tile."""
+    path = shop.save(shrinking_clip())
+    plain = pipeline.compile_model(path, Options(plan="stream", fast_memory=1 << 16)).layout
+    large = pipeline.compile_model(path, Options(plan="stream", fast_memory=700)).layout
+    assert large.fast_bytes > 500 and large.cores == 1
+    budget = large.ram_bytes - large.fast_bytes + 240
+    text = refused(path, Options(plan="stream", fast_memory=700, ram_budget=budget))
+    assert "--fast-memory 240 fits" in text and "tiles: " in text
+    assert plain.fast_bytes == 0
 
 
 def test_flash_counts_every_table(model: Path, shop: Workshop) -> None:
     """The tables of the plan are the read-only data of the compiled weights file, and the limit is exact."""
     compiled = pipeline.compile_model(model, Options(name="m"))
-    needed = sum(part.bytes for part in budgets.flash_parts(compiled))
-    assert needed >= compiled.report.weight_bytes
+    parts = budgets.flash_parts(compiled)
+    needed = sum(part.bytes for part in parts)
+    assert needed == compiled.report.constant_bytes
+    tables = sum(part.bytes for part in parts if part.kind == "table")
+    assert tables == compiled.report.weight_bytes
     pipeline.build(model, Options(flash_budget=needed))
     text = refused(model, Options(flash_budget=needed - 1))
-    assert f"constant tables {needed} B, code not counted" in text and "1 B too many" in text
+    assert f"constants {needed} B, code not counted" in text and "1 B too many" in text
     built = shop.build(model)
     weights = next(s for s in built.sources if s.name == "m_weights.c")
     target = built.folder / "weights.o"
     run_tool([require_tool("gcc"), "-std=c99", "-Os", "-c", weights, "-o", target])
     listing = run_tool([require_tool("nm"), "-S", target]).stdout.splitlines()
     sizes = [int(line.split()[1], 16) for line in listing if len(line.split()) == 4 and line.split()[2] in "Rr"]
-    assert sum(sizes) == needed
+    assert sum(sizes) == tables
+
+
+def test_flash_of_row_addresses_can_be_saved(shop: Workshop) -> None:
+    path = shop.save(shrinking_clip())
+    compiled = pipeline.compile_model(path, Options(plan="stream"))
+    table = 2 * len(compiled.layout.row_table)
+    assert table > 0
+    needed = compiled.report.constant_bytes
+    text = refused(path, Options(plan="stream", flash_budget=needed - table))
+    assert f"--hop 2 fits: it needs no row addresses, {needed - table} B" in text
+    pipeline.build(path, Options(plan="stream", hop=2, flash_budget=needed - table))
+    assert "No option makes weights smaller" in refused(path, Options(plan="stream", flash_budget=needed - table - 1))
 
 
 def test_all_budgets_are_reported_at_once(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

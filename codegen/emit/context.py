@@ -261,6 +261,7 @@ def _node(
         "tables": {key: f"{c.name}_{ident}_{key}" for key in made.tables},
         "template": f"{made.template}_end" if accumulates and phase == "end" else made.template,
         "tiles": _tiles(c, node, made),
+        "backwards": int(node.name in c.layout.backwards),
     }
 
 

@@ -80,6 +80,11 @@ class KernelOp(Op):
         that the kernel writes only where it has read for the last time. None: it may not. Element by element: 0."""
         return None
 
+    def lead_back(self, operand: int) -> int | None:
+        """The same for a kernel that goes through the frame from its end: bytes by which the output must begin behind
+        the operand. None: it can't."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class ElementwiseOp(KernelOp):

@@ -69,14 +69,27 @@ class Geometry:
 
         The output of a position ends at most where the lowest input begins that it or a later position reads.
         """
-        firsts = [
-            np.clip(np.arange(out) * w.stride - w.left, 0, size)
-            for w, size, out in zip((self.depth, self.width), self.size_in, self.size_out, strict=True)
-        ]
-        reads = (firsts[0][:, None] * self.size_in[1] + firsts[1]).reshape(-1) * channels_in
-        lowest = np.minimum.accumulate(reads[::-1])[::-1]
-        ends = np.arange(1, reads.size + 1) * channels_out
+        depth, width = self._reads()
+        first = (depth[0][:, None] * self.size_in[1] + width[0]).reshape(-1) * channels_in
+        lowest = np.minimum.accumulate(first[::-1])[::-1]
+        ends = np.arange(1, first.size + 1) * channels_out
         return int((ends - lowest).max())
+
+    def lead_back(self, channels_in: int, channels_out: int) -> int:
+        """`KernelOp.lead_back`: the output of a position begins at least where the highest input ends that it or an
+        earlier position reads."""
+        depth, width = self._reads()
+        end = ((depth[1][:, None] - 1) * self.size_in[1] + width[1]).reshape(-1) * channels_in
+        highest = np.maximum.accumulate(end)
+        return max(0, int((highest - np.arange(end.size) * channels_out).max()))
+
+    def _reads(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """For depth and width the first input of every window, and one past its last, those in the padding left out."""
+        found = []
+        for w, size, out in zip((self.depth, self.width), self.size_in, self.size_out, strict=True):
+            first = np.arange(out, dtype=np.int64) * w.stride - w.left
+            found.append((np.clip(first, 0, size), np.clip(first + w.extent, 0, size)))
+        return found
 
     def describe(self) -> str:
         parts = [_text(self.time)]

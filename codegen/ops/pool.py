@@ -50,6 +50,9 @@ class MaxPoolS8(KernelOp):
     def lead(self, operand: int) -> int:
         return self.geometry.lead(self.channels, self.channels)
 
+    def lead_back(self, operand: int) -> int:
+        return self.geometry.lead_back(self.channels, self.channels)
+
     def describe(self) -> str:
         return self.geometry.describe()
 

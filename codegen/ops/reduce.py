@@ -133,6 +133,9 @@ class AveragePoolS8(KernelOp):
     def lead(self, operand: int) -> int:
         return self.geometry.lead(self.channels, self.channels)
 
+    def lead_back(self, operand: int) -> int:
+        return self.geometry.lead_back(self.channels, self.channels)
+
     def divisors(self, length: int) -> npt.NDArray[np.int64]:
         """Cells that count in each window: [L', D', W']."""
         g = self.geometry

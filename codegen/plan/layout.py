@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from codegen.ir.graph import Graph
+from codegen.ir.graph import Graph, Node
 from codegen.ops.base import KernelOp
 from codegen.ops.collect import CollectS8
 from codegen.plan import lifetimes
@@ -92,8 +92,8 @@ class Layout:
     sequence is over. `last_read` is the step (index into `order`, plus 1) after which a tensor's new rows of the tick
     are not needed. `working` is the arena offset of each node's working memory. `overlay` is the block of a clip's
     state that buffers share by their ticks; unless the form is 'apart' it is the arena too. `row_table` are byte
-    offsets in it. `end` is the first tick behind all that the caller's frames can belong to. Each of the `cores` has
-    `fast_bytes` for tiles.
+    offsets in it. `end` is the first tick behind all that the caller's frames can belong to. Nodes in `backwards` go
+    through their frame from its end. Each of the `cores` has `fast_bytes` for tiles.
     """
 
     storage: dict[str, Storage]
@@ -108,6 +108,7 @@ class Layout:
     end: int = 1
     form: str = "apart"
     row_table: tuple[int, ...] = ()
+    backwards: tuple[str, ...] = ()
     fast_bytes: int = 0
     cores: int = 1
 
@@ -216,6 +217,7 @@ class _Problem:
             self.lives.end,
             form,
             row_table,
+            tuple(node.name for node in graph.nodes if any(_goes_back(node, p) for p in (overlay, arena) if p)),
         )
 
 
@@ -251,6 +253,18 @@ def form_of(
     if graph.clip_length is None or graph.carried:
         return None
     return _joint(problem, limit) if form == "joint" else _rows(problem, limit)
+
+
+def _goes_back(node: Node, placed: Placement) -> bool:
+    """Whether a node's output lies above the operand that it shares memory with."""
+    y = f"rows {node.output}"
+    for x in (f"rows {name}" for name in node.inputs):
+        if (x, y) in (placed.leads or {}) and x in placed.offsets and y in placed.offsets:
+            sizes = {b.name: b.bytes for b in placed.buffers}
+            low, high = sorted((x, y), key=lambda name: placed.offsets[name])
+            if low == x and placed.offsets[high] < placed.offsets[low] + sizes[low]:
+                return True
+    return False
 
 
 def _place(buffers: list[Buffer], leads: Leads) -> Placement:

@@ -166,18 +166,23 @@ def at_work(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str])
 
 
 def leads(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -> dict[tuple[str, str], int]:
-    """Outputs that may take over memory of an operand, and by how many bytes they must begin before it.
+    """Outputs that may take over memory of an operand: how many bytes the one must begin before the other.
 
-    The operand is read for the last time by the output's producer, and frame by frame in step with it.
+    The operand is read for the last time by the output's producer, and frame by frame in step with it. A kernel that
+    may go through a single frame backwards offers both directions.
     """
     found = {}
     for step, (kind, i) in enumerate(lives.order, 1):
         node = graph.nodes[i]
         y = graph.tensors[node.output]
+        assert isinstance(node.op, KernelOp)
         for name, lead in _operand_leads(lives, node, fresh):
             in_step = kind == "end" or (keeps_step(node.op.rule()) and plan.keep[name] == 0)
             if in_step and lives.last_step[name] == step:
                 found[f"rows {y.name}", f"rows {name}"] = _later(lead, plan.new[name], graph, y.name, name)
+                back = node.op.lead_back(node.inputs.index(name))
+                if back is not None and plan.new[name] == 1:
+                    found[f"rows {name}", f"rows {y.name}"] = back
     return found
 
 
@@ -254,7 +259,14 @@ def rows(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) ->
                 continue
             last = max(last, born)
             buffers.append(Buffer(g.name, g.count * size, born[1], last[1], born[0], last[0], linear=True))
-    return Rows(groups, buffers, _row_leads(graph, lives, fresh, groups, {b.name: b for b in buffers}))
+    by_row = _row_leads(graph, lives, fresh, groups, {b.name: b for b in buffers})
+    whole = {pair: lead for pair, lead in leads(graph, plan, lives, fresh).items() if not _streams(pair, groups)}
+    return Rows(groups, buffers, by_row | whole)
+
+
+def _streams(pair: tuple[str, str], groups: dict[str, list[Group]]) -> bool:
+    """Whether a pair of `leads` is about tensors whose rows have addresses of their own."""
+    return any(name.partition(" ")[2] in groups for name in pair)
 
 
 def _row_leads(
@@ -264,11 +276,7 @@ def _row_leads(
     found = {}
     for step, (kind, i) in enumerate(lives.order, 1):
         node = graph.nodes[i]
-        for x, lead in _operand_leads(lives, node, fresh):
-            if kind == "end":
-                if lives.last_step[x] == step:
-                    found[f"rows {node.output}", f"rows {x}"] = lead
-                continue
+        for x, lead in _operand_leads(lives, node, fresh) if kind == "node" else ():
             dying: dict[int, list[Group]] = {}
             for old in groups[x]:
                 if buffers[old.name].last_step == step:

@@ -81,7 +81,7 @@ class Placement:
     def shared(self) -> int:
         """Bytes that outputs take over from operands which are still being read."""
         sizes = {b.name: b.bytes for b in self.buffers}
-        pairs = [pair for pair in self.leads or {} if sizes.keys() >= set(pair)]
+        pairs = sorted({(min(pair), max(pair)) for pair in self.leads or {} if sizes.keys() >= set(pair)})
         ends = [min(self.offsets[x] + sizes[x] for x in pair) for pair in pairs]
         starts = [max(self.offsets[x] for x in pair) for pair in pairs]
         return sum(max(0, end - start) for start, end in zip(starts, ends, strict=True))
@@ -105,10 +105,14 @@ def lower_bound(buffers: Sequence[Buffer], leads: Leads | None = None) -> int:
         if b.grows:
             live -= alive[:, :, i] * (b.bytes - np.array([b.size(int(t)) for t in ticks.ravel()]))[:, None]
     at = {b.name: i for i, b in enumerate(buffers)}
+    shared: dict[tuple[int, int], int] = {}
     for (lower, upper), lead in (leads or {}).items():
         if lower in at and upper in at:
             i, j = at[lower], at[upper]
-            live -= (alive[:, :, i] & alive[:, :, j]) * max(0, min(int(sizes[j]), int(sizes[i]) - lead))
+            pair = (min(i, j), max(i, j))
+            shared[pair] = max(shared.get(pair, 0), min(int(sizes[j]), int(sizes[i]) - lead))
+    for (i, j), size in shared.items():
+        live -= (alive[:, :, i] & alive[:, :, j]) * size
     return max(0, int(live.max()))
 
 

@@ -10,7 +10,7 @@ typedef struct {
     rt_axis_t depth, width;
     rt_tiling_t tiling;
     rt_range_t depth_counts, width_counts;
-    int32_t in_channels, out_channels, zero_point, missing; /* row `missing` is padding; -1: none */
+    int32_t in_channels, out_channels, zero_point, missing, backwards; /* row `missing` is padding; -1: none */
 } layer_t;
 
 static void take_rows(const layer_t *l, const int8_t *x, const int8_t *pad, const int8_t **rows)
@@ -48,7 +48,7 @@ static void take_rows(const layer_t *l, const int8_t *x, const int8_t *pad, cons
 static rt_conv_t convolution(const layer_t *l, const void *weights, const int32_t *bias, const rt_requant_t *q)
 {
     rt_conv_t c = {l->rows, l->depth, l->width, l->in_channels, l->out_channels, l->tiling.group_in, l->tiling.group_out,
-                   l->width.out * l->out_channels, l->out_channels, l->zero_point, weights, bias, *q};
+                   l->width.out * l->out_channels, l->out_channels, l->zero_point, l->backwards, weights, bias, *q};
     return c;
 }
 
@@ -82,10 +82,16 @@ void conv_acc(const layer_t *l, const int8_t *x, const int8_t *pad, const int16_
           rt_conv_acc_s8_w16(rows, &part, out), int32_t)
 }
 
-void maxpool(const layer_t *l, const int8_t *x, const int8_t *pad, int8_t *fast, int tiled, int8_t *y)
+static rt_maxpool_t largest(const layer_t *l)
 {
     const int32_t channels = l->in_channels;
-    const rt_maxpool_t whole = {l->rows, l->depth, l->width, channels, channels, l->width.out * channels, channels};
+    rt_maxpool_t p = {l->rows, l->depth, l->width, channels, channels, l->width.out * channels, channels, l->backwards};
+    return p;
+}
+
+void maxpool(const layer_t *l, const int8_t *x, const int8_t *pad, int8_t *fast, int tiled, int8_t *y)
+{
+    const rt_maxpool_t whole = largest(l);
     const int8_t *rows[MOST_ROWS];
     rt_maxpool_t part;
     take_rows(l, x, pad, rows);
@@ -98,20 +104,27 @@ void maxpool(const layer_t *l, const int8_t *x, const int8_t *pad, int8_t *fast,
 }
 
 /* Each number of cells has a rounding of its own, so that a wrong count shows. */
-void avgpool(const layer_t *l, const int8_t *x, int8_t *fast, int tiled, int8_t *y)
+static rt_avgpool_t average(const layer_t *l)
 {
     static rt_divisor_t divisors[MOST_CELLS];
-    const int32_t channels = l->in_channels, count = l->rows - (l->missing >= 0);
-    const int8_t *const pad = NULL;
-    const int8_t *rows[MOST_ROWS];
-    rt_avgpool_t part;
+    const int32_t channels = l->in_channels;
     for (int32_t i = 0; i < MOST_CELLS; ++i) {
-        const rt_linear_t divide = {(1 << 28) + i * 12345, i << 10, 0, 0, NULL, 0, -128, 127, 4, 12};
+        const rt_linear_t divide = {(1 << 30) + i * 12345, i << 6, 0, 0, NULL, 0, -128, 127, 8, 8};
         divisors[i].count = i;
         divisors[i].divide = divide;
     }
-    const rt_avgpool_t whole = {l->rows, l->depth, l->width, l->depth_counts, l->width_counts, channels, channels,
-                                l->width.out * channels, channels, l->zero_point, divisors, MOST_CELLS};
+    rt_avgpool_t p = {l->rows, l->depth, l->width, l->depth_counts, l->width_counts, channels, channels,
+                      l->width.out * channels, channels, l->backwards, l->zero_point, divisors, MOST_CELLS};
+    return p;
+}
+
+void avgpool(const layer_t *l, const int8_t *x, int8_t *fast, int tiled, int8_t *y)
+{
+    const rt_avgpool_t whole = average(l);
+    const int32_t count = l->rows - (l->missing >= 0);
+    const int8_t *const pad = NULL;
+    const int8_t *rows[MOST_ROWS];
+    rt_avgpool_t part;
     take_rows(l, x, pad, rows);
     if (!tiled) {
         rt_avgpool_s8(rows, count, &whole, y);
@@ -119,4 +132,37 @@ void avgpool(const layer_t *l, const int8_t *x, int8_t *fast, int tiled, int8_t 
     }
     TILES(rt_avgpool_part(&whole, &tile, &part), rt_avgpool_fast(&whole, &tile, &part), 0,
           rt_avgpool_s8(rows, count, &part, out), int8_t)
+}
+
+/* Rows that lie anywhere; row `missing` is padding all the same. */
+static void take_given(const layer_t *l, const int8_t *const *given, const int8_t *pad, const int8_t **rows)
+{
+    for (int32_t t = 0; t < l->rows; ++t)
+        rows[t] = t == l->missing ? pad : given[t];
+}
+
+void conv_rows(const layer_t *l, const int8_t *const *given, const int8_t *pad, const int8_t *weights,
+               const int32_t *bias, const rt_requant_t *q, int8_t *y)
+{
+    const rt_conv_t whole = convolution(l, weights, bias, q);
+    const int8_t *rows[MOST_ROWS];
+    take_given(l, given, pad, rows);
+    rt_conv_s8(rows, &whole, y);
+}
+
+void maxpool_rows(const layer_t *l, const int8_t *const *given, const int8_t *pad, int8_t *y)
+{
+    const rt_maxpool_t whole = largest(l);
+    const int8_t *rows[MOST_ROWS];
+    take_given(l, given, pad, rows);
+    rt_maxpool_s8(rows, &whole, y);
+}
+
+void avgpool_rows(const layer_t *l, const int8_t *const *given, const int8_t *pad, int8_t *y)
+{
+    const rt_avgpool_t whole = average(l);
+    const int8_t *rows[MOST_ROWS];
+    (void)pad;
+    take_given(l, given, NULL, rows);
+    rt_avgpool_s8(rows, l->rows - (l->missing >= 0), &whole, y);
 }
