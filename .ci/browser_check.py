@@ -119,7 +119,8 @@ def reports(folder: Path) -> dict[str, Path]:
     net.output(net.conv(net.input([1, 3, "T"]), 4, [3]))
     made: dict[str, tuple[Any, Options]] = {
         "stream": (None, Options(rate=10.0)),
-        "clip": (models.image_clip(), Options()),
+        "clip": (models.shrinking_clip(), Options()),
+        "tiles": (models.shrinking_clip(), Options(plan="hybrid", fast_memory=400)),
         "hostile": (net.model(), Options(hop=3)),
         "analysis": (onnx.parser.parse_model(FLOAT_MODEL), Options()),
     }

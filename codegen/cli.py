@@ -205,7 +205,7 @@ def _verify(args: argparse.Namespace) -> int:
         print(json.dumps(result.to_json(), indent=1))
     else:
         for line in result.lines():
-            print(_plain(line))
+            print(line)
     return 0 if result.passed else EXIT_MISMATCH
 
 
@@ -299,6 +299,12 @@ def _print_report(report: Report) -> None:
         f"state {report.state_bytes} B, scratch {report.scratch_bytes} B, weights {report.weight_bytes} B, "
         f"{report.macs_mean} MACs per frame (largest push {report.macs_peak})"
     )
+    if report.plan is not None and report.means is not None:
+        where = f" at {printable(report.plan.cut)}" if report.plan.cut else ""
+        least = f"at least {report.means.lower_bound} B in this order"
+        print(f"plan {report.plan.plan}{where}, memory {report.means.form}: {least}")
+    for tile in report.tiles:
+        print(f"tiles of {printable(tile.name)}: {str(tile.plan).splitlines()[0]}")
     _print_hops(report)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from codegen.emit import render
 from codegen.plan.memory import Buffer
 from codegen.plan.receptive_field import Extent
-from codegen.report import NodeRow, OutputRow, Picture, Report
+from codegen.report import NodeRow, OutputRow, Picture, Report, TileRow
 from codegen.version import VERSION
 
 COLORS = 8
@@ -46,6 +46,8 @@ def page(report: Report, title: str) -> str:
         "histories": _histories(report),
         "state": f"{report.state_bytes:,}",
         "pictures": _pictures(report),
+        "plans": _plans(report),
+        "tiles": [_tiles(row) for row in report.tiles],
         "hops": report.hops,
         "nodes": _nodes(report),
         "proofs": _proofs(report.nodes),
@@ -164,6 +166,48 @@ def _histories(report: Report) -> list[dict[str, Any]]:
         }
         for h in report.histories
     ]
+
+
+FORMS = {
+    "apart": "Histories lie in the state, new rows in the scratch",
+    "joint": "Histories and new rows share one block of the state",
+    "rows": "Every row of the clip has an address of its own in the state",
+}
+
+
+def _plans(report: Report) -> dict[str, Any] | None:
+    """How the model runs, in words, and every plan that was looked at."""
+    if report.plan is None or report.means is None:
+        return None
+    row, means = report.plan, report.means
+    how = f"All frames of {clean(row.cut)} are kept, and what follows runs layer by layer. " if row.cut else ""
+    text = f"{how}{FORMS[means.form]}; no placement of this order needs less than {means.lower_bound:,} bytes."
+    if means.shared_bytes:
+        text += f" Outputs take over {means.shared_bytes:,} bytes of operands that are still being read."
+    if means.row_table_bytes:
+        text += f" The table of addresses has {means.row_table_bytes:,} bytes of flash."
+    tried = [
+        {
+            "cut": name(cut or "the end"),
+            "bytes": size,
+            "shown": f"{size:,}" if cut == row.cut else f"{size:,} or less" if cut else f"{size:,}",
+            "chosen": cut == row.cut,
+        }
+        for cut, size in row.tried
+    ]
+    return {"text": text, "tried": tried if len(tried) > 1 else []}
+
+
+def _tiles(row: TileRow) -> dict[str, Any]:
+    plan = row.plan
+    return {
+        "name": name(row.name),
+        "stage": plan.stage,
+        "block": str(plan.block) if plan.is_cut else "not cut",
+        "bytes": plan.working_set_bytes,
+        "tasks": plan.tasks,
+        "why": [f"stage {a.stage}: {'taken' if a.chosen else 'no'}: {a.reason}" for a in plan.attempts],
+    }
 
 
 def _pictures(report: Report) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import onnxruntime
 import pytest
 
 from codegen.emit.context import Compiled
+from codegen.errors import CodegenError
 from codegen.host import HostModel
 from codegen.ir.graph import Graph
 from codegen.options import Options
@@ -41,6 +42,7 @@ Run = Callable[..., tuple[int, str, str]]
 PREFIX = "m"
 PLAIN = ("-std=c99", "-O1", "-fwrapv", "-fPIC", "-w")
 SANITIZE = ("-std=c99", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+FORCED_PLAN = os.environ.get("CODEGEN_TEST_PLAN")
 DRIVER = Path(__file__).parent / "driver.c"
 
 
@@ -84,6 +86,16 @@ def write_generated(folder: Path, path: Path, compiled: Compiled) -> Generated:
     return Generated(path, folder, files, compiled.graph, json.loads(files["manifest.json"]))
 
 
+def compile_forced(path: Path, options: Options) -> Compiled:
+    """The model in the plan that CODEGEN_TEST_PLAN names, where a test leaves it open and the model has such a plan."""
+    if FORCED_PLAN and options.plan == "auto" and not options.endless:
+        try:
+            return compile_model(path, replace(options, plan=FORCED_PLAN))
+        except CodegenError:
+            pass
+    return compile_model(path, options)
+
+
 class Workshop:
     """Makes generated folders, libraries and programs below one temporary folder."""
 
@@ -103,8 +115,7 @@ class Workshop:
         path = model if isinstance(model, Path) else self.save(model)
         self.count += 1
         folder = self.root / f"{self.count}_out"
-        compiled = compile_model(path, Options(name=name, hop=hop, **options))
-        return write_generated(folder, path, compiled)
+        return write_generated(folder, path, compile_forced(path, Options(name=name, hop=hop, **options)))
 
     def objects(self, sources: Sequence[Path], compiler: str, flags: Sequence[str]) -> list[Path]:
         return [self._object(source, compiler, flags) for source in sources]

@@ -181,3 +181,17 @@ def test_analyze_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert target.read_text(encoding="utf-8") == html.page(analyze(IMU), IMU.name)
     assert cli.main(["analyze", str(IMU), "--html", str(tmp_path / "none" / "report.html")]) == 2
     assert "none" in capsys.readouterr().err
+
+
+def test_plans_and_tiles_are_shown(tmp_path: Path) -> None:
+    """A hybrid's cut, every plan that was looked at, and the decision behind each layer's tiles."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(models.shrinking_clip().SerializeToString())
+    report = analyze(path, Options(fast_memory=400, plan="hybrid"))
+    page = check(html.page(report, path.name))
+    text = " ".join(page.text.split())
+    assert report.plan is not None and f"All frames of {report.plan.cut} are kept" in text
+    for cut, size in report.plan.tried:
+        assert f"{cut or 'the end'}" in text and f"{size:,}" in text
+    for row in report.tiles:
+        assert row.name in text and all(attempt.reason in text for attempt in row.plan.attempts)

@@ -77,7 +77,7 @@ def keys(value: Any) -> set[str]:
 def test_report_keys_are_documented() -> None:
     section = TEXT.split("## report.json")[1].split("\n## ")[0]
     documented = set(re.findall(r"`(\w+)`", section.split("```sh")[0]))
-    found = keys(analyze(MODEL, Options(rate=10.0)).to_json())
+    found = keys(analyze(MODEL, Options(rate=10.0, fast_memory=400)).to_json())
     assert found <= documented, f"not in README: {sorted(found - documented)}"
     assert documented <= found | {"ended", "build", "analyze", "MAX_OUT"}, f"gone: {sorted(documented - found)}"
 
