@@ -11,7 +11,7 @@ static void over_rows(void)
 {
     const int8_t a[3] = {1, -5, 127}, b[3] = {2, -6, -128};
     const int8_t *const rows[2] = {a, b};
-    const rt_maxpool_t p = {.rows = 2, .depth = ONE, .width = ONE, .channels = 3};
+    const rt_maxpool_t p = {.rows = 2, .depth = ONE, .width = ONE, .in_channels = 3, .channels = 3};
     int8_t y[3] = {0, 0, 0};
     rt_maxpool_s8(rows, &p, y);
     CHECK_CODES(y, 2, -5, 127);
@@ -21,7 +21,7 @@ static void padding_never_wins(void)
 {
     const int8_t padding[2] = {-128, -128}, x[2] = {-128, -100};
     const int8_t *const rows[2] = {padding, x};
-    const rt_maxpool_t p = {.rows = 2, .depth = ONE, .width = ONE, .channels = 2};
+    const rt_maxpool_t p = {.rows = 2, .depth = ONE, .width = ONE, .in_channels = 2, .channels = 2};
     int8_t y[2] = {0, 0};
     rt_maxpool_s8(rows, &p, y);
     CHECK_CODES(y, -128, -100);
@@ -33,7 +33,7 @@ static void over_the_width(void)
     const int8_t x[5] = {90, -9, 91, -4, 92};
     const int8_t *const rows[1] = {x};
     const rt_axis_t width = {.size = 5, .out = 3, .taps = 2, .stride = 2, .dilation = 2, .before = 1};
-    const rt_maxpool_t p = {.rows = 1, .depth = ONE, .width = width, .channels = 1};
+    const rt_maxpool_t p = {.rows = 1, .depth = ONE, .width = width, .in_channels = 1, .channels = 1, .y_width = 1};
     int8_t y[3] = {0, 0, 0};
     rt_maxpool_s8(rows, &p, y);
     CHECK_CODES(y, -9, -4, -4);

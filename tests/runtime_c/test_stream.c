@@ -85,6 +85,30 @@ static void a_committed_frame_is_found_again(void)
     CHECK(rt_frame(&s, 1)[1], 61);
 }
 
+/* Frames 0 .. 3 at 4, nowhere, 0 and 6 of a block; 3 is still fresh. */
+static void rows_lie_where_the_table_says(void)
+{
+    static const uint16_t at[4] = {4, RT_NOWHERE, 0, 6};
+    int8_t block[8] = {0, 0, 9, 9, 0, 0, 0, 0};
+    rt_stream_t s = {.history = block, .fresh = fresh[1], .pad = padding, .first = 3, .length = 4, .bytes = 2, .at = at};
+    rt_keep_rows(block, at, ring[0], 0, 3, 2);
+    CHECK_CODES(block, 30, 31, 9, 9, 40, 41, 0, 0);
+    CHECK(rt_frame(&s, 0)[1], 41);
+    CHECK(rt_frame(&s, 2)[0], 30);
+    CHECK(rt_frame(&s, 3)[0], 60);
+    CHECK(rt_frame(&s, 4)[0], -7);
+}
+
+static void nothing_is_copied_from_null(void)
+{
+    int8_t to[2] = {1, 2};
+    rt_copy_bytes(to, NULL, 0);
+    rt_copy_bytes(NULL, to, 0);
+    CHECK_CODES(to, 1, 2);
+    rt_copy_bytes(to, fresh[0], 2);
+    CHECK_CODES(to, 50, 51);
+}
+
 static void division_rounds_down(void)
 {
     CHECK(rt_floor_div(7, 2), 3);
@@ -118,6 +142,8 @@ int main(void)
     windows_step_by_the_dilation();
     the_ring_keeps_the_newest();
     a_committed_frame_is_found_again();
+    rows_lie_where_the_table_says();
+    nothing_is_copied_from_null();
     division_rounds_down();
     small_helpers();
     return check_result();
