@@ -8,6 +8,11 @@ typedef struct {
     int32_t size, out, taps, stride, dilation, before;
 } rt_axis_t;
 
+static inline int32_t rt_min(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Number `i` of the axis's outputs, from the first one or from the last one on. */
 static inline int32_t rt_output(const rt_axis_t *a, int32_t i, int32_t backwards)
 {

@@ -2,6 +2,6 @@
 
 #define RT_WEIGHT int16_t
 #define RT_OUT int32_t
-#define RT_STORE(acc, o) (acc)
+#define RT_STORE(acc, o, count, out) memcpy((out), (acc), (size_t)(count) * sizeof *(out))
 #define RT_CONV rt_conv_acc_s8_w16
 #include "rt_conv_impl.h"

@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+enum { RT_MOST_TAPS = 32 };
+
 typedef struct {
     int32_t rows; /* taps along the stream axis */
     rt_axis_t depth, width;
@@ -17,7 +19,9 @@ typedef struct {
     int32_t y_depth, y_width;    /* elements of y from one output position to the next along each axis */
     int32_t zero_point;          /* of the input: what in-frame padding stands for */
     int32_t backwards;           /* from the last position to the first: y takes over memory of x from its end */
-    const void *weights;         /* int8 or int16 [out_channels][rows][depth][width][group_in] */
+    int32_t tap_step;            /* depthwise with at most RT_MOST_TAPS taps: elements from tap to tap; else 0 */
+    const void *weights;         /* int8 or int16 [out_channels][rows][depth][width][group_in]; with a tap_step
+                                    [rows][depth][width][out_channels] */
     const int32_t *bias;         /* with -zero_point * sum(weights) folded in */
     rt_requant_t requantize;
 } rt_conv_t;

@@ -2,6 +2,6 @@
 
 #define RT_WEIGHT int16_t
 #define RT_OUT int8_t
-#define RT_STORE(acc, o) rt_requantize_s8((acc), &c->requantize, (o))
+#define RT_STORE(acc, o, count, out) rt_requantize_block_s8((acc), &c->requantize, (o), (count), (out))
 #define RT_CONV rt_conv_s8_w16
 #include "rt_conv_impl.h"

@@ -16,7 +16,7 @@ static inline void rt_conv_part(const rt_conv_t *c, const rt_tile_t *t, int32_t 
     part->out_channels = t->channels;
     if (t->channels < c->group_out)
         part->group_out = t->channels;
-    part->weights = (const int8_t *)c->weights + t->channel * stride * weight_bytes;
+    part->weights = (const int8_t *)c->weights + t->channel * (c->tap_step ? 1 : stride) * weight_bytes;
     part->bias += t->channel;
     q->multiplier = q->multiplier == NULL ? NULL : q->multiplier + t->channel;
     q->rounding = q->rounding == NULL ? NULL : q->rounding + t->channel;
@@ -30,19 +30,23 @@ static inline void rt_conv_part(const rt_conv_t *c, const rt_tile_t *t, int32_t 
 static inline int8_t *rt_conv_fast(const rt_conv_t *c, const rt_tile_t *t, int32_t weight_bytes, int8_t *fast,
                                    rt_conv_t *part)
 {
-    const int32_t bias = t->channels * 4;
-    const int32_t weights = t->channels * c->rows * c->depth.taps * c->width.taps * c->group_in * weight_bytes;
+    const int32_t bias = t->channels * 4, taps = c->rows * c->depth.taps * c->width.taps;
+    /* Weights of the tile's channels are neighbours, or neighbours for each tap. */
+    const int32_t runs = c->tap_step ? taps : 1, step = c->tap_step * weight_bytes;
+    const int32_t run = t->channels * (c->tap_step ? 1 : taps * c->group_in) * weight_bytes;
     rt_conv_part(c, t, weight_bytes, part);
     RT_COPY_IN(fast, part->bias, bias);
-    RT_COPY_IN(fast + bias, part->weights, weights);
+    for (int32_t i = 0; i < runs; ++i)
+        RT_COPY_IN(fast + bias + i * run, (const int8_t *)part->weights + i * step, run);
     part->bias = (const int32_t *)(const void *)fast;
     part->weights = fast + bias;
+    part->tap_step = c->tap_step ? t->channels : 0;
     part->in_channels = t->x_channels;
     if (RT_TILE_COPIES_Y) {
         part->y_width = t->channels;
         part->y_depth = t->widths * t->channels;
     }
-    return fast + bias + weights;
+    return fast + bias + runs * run;
 }
 
 #endif

@@ -80,3 +80,44 @@ int32_t rt_requantize_slow(int32_t acc, uint32_t scale_bits, int32_t offset)
         value = 0x10000;
     return value + offset;
 }
+
+/* One output: traced, and limited by saturation alone where the bounds are those of int8. */
+static inline int8_t rt_finished(int32_t acc, int32_t code, const rt_requant_t *q, int32_t full, const int8_t *y)
+{
+    (void)acc;
+    (void)y;
+    RT_TRACE_PLACE(y);
+    RT_TRACE_VALUE(RT_ACCUMULATOR, acc);
+    RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
+    return full ? rt_saturate_s8(code) : rt_limit_s8(code, q->lo, q->hi);
+}
+
+void rt_requantize_block_s8(const int32_t *acc, const rt_requant_t *q, int32_t first, int32_t count, int8_t *y)
+{
+    const uint32_t s = q->right_shift;
+    const int32_t full = q->lo == -128 && q->hi == 127;
+    if (q->form == RT_FORM_A) {
+        const int32_t *m = q->multiplier + first, *r = q->rounding + first;
+        const uint8_t *k = q->left_shift + first;
+        for (int32_t i = 0; i < count; ++i)
+            y[i] = rt_finished(acc[i], rt_form_a(acc[i], m[i], r[i], k[i], s), q, full, &y[i]);
+    } else if (q->form == RT_FORM_B) {
+        const int32_t *m = q->multiplier + first, *r = q->rounding + first, *parity = q->parity + first;
+        const uint8_t *k = q->left_shift + first;
+        for (int32_t i = 0; i < count; ++i)
+            y[i] = rt_finished(acc[i], rt_form_b(acc[i], m[i], r[i], parity[i], k[i], s, q->flip), q, full, &y[i]);
+    } else if (q->form == RT_FORM_F) {
+        const int32_t *m = q->multiplier + first, *r = q->rounding + first, window = q->window, zero = q->zero_point;
+        const uint32_t *bits = q->scale_bits + first;
+        const uint8_t *k = q->left_shift + first;
+        for (int32_t i = 0; i < count; ++i) {
+            const int32_t code = rt_form_f(acc[i], m[i], r[i], k[i], s, window, bits[i], zero);
+            y[i] = rt_finished(acc[i], code, q, full, &y[i]);
+        }
+    } else {
+        for (int32_t i = 0; i < count; ++i) {
+            RT_TRACE_PLACE(&y[i]);
+            y[i] = rt_requantize_s8(acc[i], q, first + i);
+        }
+    }
+}

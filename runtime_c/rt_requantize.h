@@ -66,7 +66,7 @@ static inline int32_t rt_form_f(int32_t acc, int32_t m, int32_t r, uint32_t k, u
     return p >> s;
 }
 
-/* The output code of one accumulator, whatever the form. Kernels that care choose the form outside their loops. */
+/* The output code of one accumulator, whatever the form. */
 static inline int8_t rt_requantize_s8(int32_t acc, const rt_requant_t *q, int32_t channel)
 {
     int32_t c = channel, r = q->rounding[c], code;
@@ -83,6 +83,9 @@ static inline int8_t rt_requantize_s8(int32_t acc, const rt_requant_t *q, int32_
     RT_TRACE_VALUE(RT_REQUANTIZED, rt_saturate_s8(code));
     return rt_limit_s8(code, q->lo, q->hi);
 }
+
+/* The codes of `count` neighbouring channels from `first` on: the form is chosen once. */
+void rt_requantize_block_s8(const int32_t *acc, const rt_requant_t *q, int32_t first, int32_t count, int8_t *y);
 
 /* An input whose code a form misses. */
 typedef struct {

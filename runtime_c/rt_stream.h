@@ -4,7 +4,7 @@
 #ifndef RT_STREAM_H
 #define RT_STREAM_H
 
-#include "rt.h"
+#include "rt_axis.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -64,11 +64,6 @@ static inline int32_t rt_floor_div(int32_t x, int32_t d)
         }
     return x < 0 ? -(int32_t)quotient - 1 : (int32_t)quotient;
 #endif
-}
-
-static inline int32_t rt_min(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
 }
 
 /* value limited to 0..limit */

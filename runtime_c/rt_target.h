@@ -18,6 +18,13 @@
 #endif
 #endif
 
+/* A function that is not expanded where it is called: of several, only the one that runs takes stack. */
+#if defined(__GNUC__)
+#define RT_APART __attribute__((noinline))
+#else
+#define RT_APART
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

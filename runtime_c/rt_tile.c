@@ -57,7 +57,8 @@ void rt_tile_shift(const rt_tile_t *t, int32_t count, const int8_t **rows)
             rows[i] += t->x_channel;
 }
 
-void rt_tile_in(const rt_tile_t *t, int32_t width_size, int32_t channels, int32_t count, const int8_t **rows, int8_t *to)
+void rt_tile_in(const rt_tile_t *t, int32_t width_size, int32_t channels, int32_t count, const int8_t **rows,
+                int8_t *to)
 {
     /* Whole positions are neighbours in memory. */
     const int32_t run = t->x_channels == channels ? t->w.count * channels : t->x_channels;
@@ -80,7 +81,8 @@ void rt_tile_out(const rt_tile_t *t, const void *from, int32_t element, int32_t 
     const int8_t *next = (const int8_t *)from;
     for (int32_t d = 0; d < t->depths; ++d) {
         int8_t *to = (int8_t *)y + ((t->depth + d) * y_depth + t->width * y_width + t->channel) * element;
-        for (int32_t done = 0; done < t->widths * t->channels * element; done += run, next += run, to += y_width * element)
+        for (int32_t done = 0; done < t->widths * t->channels * element;
+             done += run, next += run, to += y_width * element)
             RT_COPY_OUT(to, next, run);
     }
 }

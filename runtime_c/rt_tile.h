@@ -49,7 +49,8 @@ int32_t rt_tile_core(int32_t task, int32_t cores);
 /* rows[0..count-1] (NULL: none), frames of `width_size` positions of `channels`, begin with the tile's channels. */
 void rt_tile_shift(const rt_tile_t *t, int32_t count, const int8_t **rows);
 /* The same for copies of the tile's inputs, one row behind the other from `to` on. */
-void rt_tile_in(const rt_tile_t *t, int32_t width_size, int32_t channels, int32_t count, const int8_t **rows, int8_t *to);
+void rt_tile_in(const rt_tile_t *t, int32_t width_size, int32_t channels, int32_t count, const int8_t **rows,
+                int8_t *to);
 /* Outputs [depths][widths][channels] of `element` bytes to their place in the frame, which begins at y; positions are
  * y_depth and y_width elements apart. */
 void rt_tile_out(const rt_tile_t *t, const void *from, int32_t element, int32_t y_depth, int32_t y_width, void *y);

@@ -15,6 +15,8 @@ from checks import DRIVER, SANITIZE, Generated, Workshop, _glue, require_tool, r
 from codegen.resources import runtime_folder
 
 FAST = ("-std=c99", "-O0", "-w")
+LANES = ("-DRT_TARGET_LANES",)
+"""The plain C twins of the DSP extension: a host runs the paths that a Cortex-M4 takes."""
 
 
 class Batch:

@@ -10,7 +10,8 @@ typedef struct {
     rt_axis_t depth, width;
     rt_tiling_t tiling;
     rt_range_t depth_counts, width_counts;
-    int32_t in_channels, out_channels, zero_point, missing, backwards; /* row `missing` is padding; -1: none */
+    int32_t in_channels, out_channels, zero_point, missing, backwards,
+        tap_step; /* row `missing` is padding; -1: none */
 } layer_t;
 
 static void take_rows(const layer_t *l, const int8_t *x, const int8_t *pad, const int8_t **rows)
@@ -21,34 +22,47 @@ static void take_rows(const layer_t *l, const int8_t *x, const int8_t *pad, cons
 }
 
 /* What every tile does around its kernel. */
-#define TILES(PART, FAST, FAST_Y_FIRST, CALL, OUT)                                                                   \
-    for (int32_t task = 0; task < l->tasks; ++task) {                                                                \
-        rt_tile_t tile;                                                                                              \
-        take_rows(l, x, pad, rows);                                                                                  \
-        rt_tile(&l->tiling, &whole.depth, &whole.width, task, fast != NULL, &tile);                                  \
-        if (fast == NULL) {                                                                                          \
-            PART;                                                                                                    \
-            rt_tile_shift(&tile, l->rows, rows);                                                                     \
-            OUT *out = y + tile.depth * whole.y_depth + tile.width * whole.y_width + tile.channel;                   \
-            CALL;                                                                                                    \
-        } else {                                                                                                     \
-            int8_t *next = fast;                                                                                     \
-            OUT *out = (OUT *)(void *)fast;                                                                          \
-            if (FAST_Y_FIRST)                                                                                        \
-                next += tile.depths * tile.widths * tile.channels * (int32_t)sizeof(OUT);                            \
-            FAST;                                                                                                    \
-            rt_tile_in(&tile, whole.width.size, l->in_channels, l->rows, rows, next);                                \
-            if (!FAST_Y_FIRST)                                                                                       \
-                out = (OUT *)(void *)(next + l->rows * tile.d.count * tile.w.count * tile.x_channels);               \
-            CALL;                                                                                                    \
-            rt_tile_out(&tile, out, (int32_t)sizeof(OUT), whole.y_depth, whole.y_width, y);                          \
-        }                                                                                                            \
+#define TILES(PART, FAST, FAST_Y_FIRST, CALL, OUT)                                                     \
+    for (int32_t task = 0; task < l->tasks; ++task) {                                                  \
+        rt_tile_t tile;                                                                                \
+        take_rows(l, x, pad, rows);                                                                    \
+        rt_tile(&l->tiling, &whole.depth, &whole.width, task, fast != NULL, &tile);                    \
+        if (fast == NULL) {                                                                            \
+            PART;                                                                                      \
+            rt_tile_shift(&tile, l->rows, rows);                                                       \
+            OUT *out = y + tile.depth * whole.y_depth + tile.width * whole.y_width + tile.channel;     \
+            CALL;                                                                                      \
+        } else {                                                                                       \
+            int8_t *next = fast;                                                                       \
+            OUT *out = (OUT *)(void *)fast;                                                            \
+            if (FAST_Y_FIRST)                                                                          \
+                next += tile.depths * tile.widths * tile.channels * (int32_t)sizeof(OUT);              \
+            FAST;                                                                                      \
+            rt_tile_in(&tile, whole.width.size, l->in_channels, l->rows, rows, next);                  \
+            if (!FAST_Y_FIRST)                                                                         \
+                out = (OUT *)(void *)(next + l->rows * tile.d.count * tile.w.count * tile.x_channels); \
+            CALL;                                                                                      \
+            rt_tile_out(&tile, out, (int32_t)sizeof(OUT), whole.y_depth, whole.y_width, y);            \
+        }                                                                                              \
     }
 
 static rt_conv_t convolution(const layer_t *l, const void *weights, const int32_t *bias, const rt_requant_t *q)
 {
-    rt_conv_t c = {l->rows, l->depth, l->width, l->in_channels, l->out_channels, l->tiling.group_in, l->tiling.group_out,
-                   l->width.out * l->out_channels, l->out_channels, l->zero_point, l->backwards, weights, bias, *q};
+    rt_conv_t c = {l->rows,
+                   l->depth,
+                   l->width,
+                   l->in_channels,
+                   l->out_channels,
+                   l->tiling.group_in,
+                   l->tiling.group_out,
+                   l->width.out * l->out_channels,
+                   l->out_channels,
+                   l->zero_point,
+                   l->backwards,
+                   l->tap_step,
+                   weights,
+                   bias,
+                   *q};
     return c;
 }
 
@@ -113,8 +127,10 @@ static rt_avgpool_t average(const layer_t *l)
         divisors[i].count = i;
         divisors[i].divide = divide;
     }
-    rt_avgpool_t p = {l->rows, l->depth, l->width, l->depth_counts, l->width_counts, channels, channels,
-                      l->width.out * channels, channels, l->backwards, l->zero_point, divisors, MOST_CELLS};
+    rt_avgpool_t p = {l->rows,         l->depth,     l->width,      l->depth_counts,
+                      l->width_counts, channels,     channels,      l->width.out * channels,
+                      channels,        l->backwards, l->zero_point, divisors,
+                      MOST_CELLS};
     return p;
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import cffi
 import numpy as np
+from batches import LANES
 from checks import require_tool, run_tool
 
 from codegen.ops.geometry import Geometry, window_length
@@ -27,7 +28,7 @@ typedef struct {
     rt_axis_t depth, width;
     rt_tiling_t tiling;
     rt_range_t depth_counts, width_counts;
-    int32_t in_channels, out_channels, zero_point, missing, backwards;
+    int32_t in_channels, out_channels, zero_point, missing, backwards, tap_step;
 } layer_t;
 typedef struct {
     const int32_t *multiplier, *rounding;
@@ -51,11 +52,12 @@ void avgpool_rows(const layer_t *, const int8_t *const *, const int8_t *, int8_t
 """
 
 
-@lru_cache(maxsize=1)
-def kernels() -> tuple[cffi.FFI, Any]:
-    """The runtime's window kernels and harness.c, compiled once."""
+@lru_cache(maxsize=2)
+def kernels(lanes: bool) -> tuple[cffi.FFI, Any]:
+    """The runtime's window kernels and layers.c, compiled once; `lanes`: on the paths of a Cortex-M4, in C."""
     target = Path(tempfile.mkdtemp(prefix="layers")) / "harness.so"
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{runtime_folder()}"]
+    flags += LANES if lanes else ()
     run_tool([require_tool("gcc"), *flags, HERE / "layers.c", *sorted(runtime_folder().glob("*.c")), "-o", target])
     ffi = cffi.FFI()
     ffi.cdef(DECLARATIONS)
@@ -71,9 +73,10 @@ class Layer:
         self.kind, self.r = kind, r
         self.windows = [self.window() for _ in range(2)]
         self.rows = int(r.integers(1, 4))
-        groups = int(r.choice([1, 1, 2, 3, 5]))
-        per, out = (int(r.integers(1, 5)), int(r.integers(1, 7))) if "conv" in kind else (1, 1)
+        groups = int(r.choice([1, 1, 2, 3, 5, 9]))
+        per, out = (int(r.choice([1, 1, 2, 3, 4])), int(r.choice([1, 1, 2, 3, 5, 6]))) if "conv" in kind else (1, 1)
         self.groups, self.group_in, self.group_out = groups, per, out
+        self.depthwise = bool(r.integers(2))
         self.channels = groups * per, groups * out
         sizes = (self.windows[0][0], self.rows, self.windows[1][0])
         time = axis_window(self.rows, self.rows)
@@ -123,6 +126,8 @@ class Layer:
             *(plan.block.planes, plan.block.d, plan.block.w),
         ]
         layer.in_channels, layer.out_channels = self.channels
+        # Any weights will do, so those of a depthwise layer need not be moved: they are read in their own order.
+        layer.tap_step = self.channels[1] if self.group_in == self.group_out == 1 and self.depthwise else 0
         layer.zero_point = int(self.r.integers(-128, 128))
         layer.missing = int(self.r.integers(-1, self.rows))
 

@@ -150,7 +150,7 @@ def test_state_and_scratch_have_the_promised_sizes_on_every_model(generated: dic
         for key in ("state_bytes", "scratch_bytes"):
             assert f"#define M_{key.upper()} {report['totals'][key]}\n" in header
         body = re.search(r"typedef struct \{(.*?)\} m_state_t;", header, re.S)
-        assert body and "*" not in re.sub(r"/\*.*?\*/", "", body[1]), "no pointer in the state"
+        assert body and "*" not in re.sub(r"/\*.*?\*/", "", body[1], flags=re.S), "no pointer in the state"
 
 
 def stream(shop: Workshop, g: Generated, total: int, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:

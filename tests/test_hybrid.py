@@ -52,6 +52,7 @@ def test_the_plan_with_the_least_memory_is_taken(clip: Path) -> None:
     assert plan["plan"] == "hybrid" and plan["cut"]
     assert plan["tried"][0] == {"cut": None, "ram_bytes": sizes["stream"]} and len(plan["tried"]) >= 8
     assert {"cut": plan["cut"], "ram_bytes": sizes["auto"]} in plan["tried"]
+    assert memory["shared_bytes"] > 0, "layers of the tail take over from each other"
     assert memory["form"] in FORMS and 0 < memory["lower_bound"] <= sizes["auto"]
     notes = [note for note in report["notes"] if note.startswith("hybrid")]
     assert len(notes) == 1 and f"{sizes['auto']} B" in notes[0] and f"{sizes['stream']} B" in notes[0]
@@ -157,7 +158,7 @@ def test_report_of_a_clip_in_rows(shop: Workshop, clip: Path) -> None:
     """Every row of the picture lies inside the block, and no two that live at one time share more than they may."""
     g = shop.build(clip, plan="stream")
     report = json.loads(g.files["report.json"])
-    assert report["memory"]["form"] == "rows" and report["memory"]["shared_bytes"] > 0
+    assert report["memory"]["form"] == "rows"
     picture = report["state_overlay"]
     assert all(b["offset"] >= 0 and b["offset"] + b["bytes"] <= picture["bytes"] for b in picture["buffers"])
     assert all(b["first_step"] <= b["last_step"] < len(picture["steps"]) for b in picture["buffers"])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches import Batch
+from batches import LANES, Batch
 from checks import SANITIZE, Generated, Workshop, split, write_generated
 from random_graphs import random_clip
 from streams import Session
@@ -92,7 +92,8 @@ def build(shop: Workshop, seed: int) -> tuple[list[tuple[str, Generated]], Count
 
 def run(shop: Workshop, seeds: range, compiler: str) -> Counter[str]:
     """Build and run; the same codes from every variant, the reference's."""
-    batch, built, census = Batch(shop, compiler, SANITIZE), [], Counter[str]()
+    flags = (*SANITIZE, *(LANES if seeds[0] % 2 else ()))
+    batch, built, census = Batch(shop, compiler, flags), [], Counter[str]()
     for seed in seeds:
         try:
             made, counted = build(shop, seed)

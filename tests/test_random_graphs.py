@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from batches import FAST, Batch
+from batches import FAST, LANES, Batch
 from checks import Generated, Workshop, legal_length, runtime_run
 from onnx import helper
 from random_graphs import Census, random_graph
@@ -128,7 +128,8 @@ def run_batch(
 @pytest.mark.parametrize("number", range(BATCHES))
 def test_batch(shop: Workshop, number: int) -> None:
     seeds = range(number * GRAPHS, (number + 1) * GRAPHS)
-    _, failures = run_batch(shop, seeds, ("gcc", "clang")[number % 2], SANITIZE)
+    flags = (*SANITIZE, *(LANES if number % 4 < 2 else ()))
+    _, failures = run_batch(shop, seeds, ("gcc", "clang")[number % 2], flags)
     assert not failures, "\n".join(f"seed {seed}: {text[:600]}" for seed, text in failures.items())
 
 
@@ -168,7 +169,7 @@ def search(first: int, graphs: int, seconds: float, report: Callable[[Search], N
         for number, at in enumerate(range(first, first + graphs, SEARCH_BATCH)):
             if found.seconds > seconds:
                 break
-            flags = SANITIZE if number % 4 == 0 else FAST
+            flags = (*(SANITIZE if number % 4 == 0 else FAST), *(LANES if number % 2 else ()))
             seeds = range(at, min(at + SEARCH_BATCH, first + graphs))
             with tempfile.TemporaryDirectory() as folder:
                 sessions, failures = run_batch(Workshop(Path(folder), Path(cache)), seeds, "gcc", flags)

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.emit import products
 from codegen.emit.literals import integer, requantize_initializer, typed
@@ -29,6 +30,9 @@ from codegen.ops.shape import Copy, PadFrames
 from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8, LastS8, TransposedConvolution, UpsampleS8
 from codegen.passes.make_endless import SlidingReduceS8
 from codegen.plan.rounding import proof_of
+
+MOST_TAPS = 32
+"""RT_MOST_TAPS of runtime_c/rt_conv_s8.h."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,17 @@ def _proved(op: KernelOp) -> RequantParams:
     return proof.params
 
 
+def _packed(weights: npt.NDArray[np.integer[Any]], groups: int) -> tuple[npt.NDArray[np.integer[Any]], int, str]:
+    """Weights [out, time, depth, width, in / groups] as the kernel wants them: the array, its tap_step, its axes.
+
+    A depthwise kernel takes neighbouring channels of one tap at once.
+    """
+    co, *taps, per = weights.shape
+    if per == 1 and co == groups and 0 < np.prod(taps) <= MOST_TAPS:
+        return np.ascontiguousarray(np.moveaxis(weights[..., 0], 0, -1)), co, "[time][depth][width][out]"
+    return np.ascontiguousarray(weights), 0, "[out][time][depth][width][in / groups]"
+
+
 def _conv(op: Convolution, prefix: str) -> Emission:
     wide = op.weights.dtype == np.int16
     kernel = ("rt_conv_s8" if isinstance(op, ConvS8) else "rt_conv_acc_s8") + ("_w16" if wide else "")
@@ -95,8 +110,9 @@ def _conv(op: Convolution, prefix: str) -> Emission:
         "weight_bytes": op.weights.itemsize,
         "requantize": initializer,
     }
-    shape = "[out][time][depth][width][in / groups] = " + " x ".join(str(n) for n in op.weights.shape)
-    weights = Table("int16_t" if wide else "int8_t", op.weights, shape)
+    packed, tap_step, axes = _packed(op.weights, op.groups)
+    numbers["tap_step"] = tap_step
+    weights = Table("int16_t" if wide else "int8_t", packed, f"{axes} = {' x '.join(map(str, packed.shape))}")
     bias = Table("int32_t", folded, "bias - x zero point * sum of weights")
     return Emission("conv", (kernel, "rt_requantize", "rt_stream"), numbers, {"w": weights, "b": bias, **tables})
 
@@ -337,12 +353,13 @@ def _convt(op: TransposedConvolution, prefix: str) -> Emission:
         part = op.weights[:, list(rows)][:, :, list(depth.taps)][:, :, :, list(width.taps)]
         key = f"p{len(convs)}"
         flat = part.reshape(co, -1)
+        packed, tap_step, axes = _packed(part, op.groups)
         if flat.size:
-            tables[f"{key}_w"] = typed(np.ascontiguousarray(part), "one phase: " + " x ".join(map(str, part.shape)))
+            tables[f"{key}_w"] = typed(packed, f"one phase, {axes} = {' x '.join(map(str, packed.shape))}")
         tables[f"{key}_b"] = typed(_folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights")
         at = depth.start * op.size_out[1] * co + width.start * co
         phase = time.start if time else 0
-        shift = (time.first if time else 0) - 0
+        shift = time.first if time else 0
         entry = times.setdefault(
             phase,
             {
@@ -361,6 +378,7 @@ def _convt(op: TransposedConvolution, prefix: str) -> Emission:
                 "width": axis(op.size_in[1], width.out, width.window()),
                 "y_depth": op.depth.stride * op.size_out[1] * co,
                 "y_width": op.width.stride * co,
+                "tap_step": tap_step,
                 "weights": f"{prefix}_{key}_w" if flat.size else "NULL",
                 "bias": f"{prefix}_{key}_b",
             }

@@ -27,14 +27,14 @@ def in_one_block(case: Case, row: int, distance: int, backwards: bool) -> np.nda
     return y
 
 
-@pytest.mark.parametrize("kind", ["conv", "maxpool", "avgpool"])
-def test_the_least_distance_is_enough(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "lanes"), [("conv", False), ("conv", True), ("maxpool", False), ("avgpool", False)])
+def test_the_least_distance_is_enough(kind: str, lanes: bool) -> None:
     """Forwards with y below x, backwards with y above; and two positions less are often too little."""
     r = np.random.default_rng(77)
     too_near = 0
     for _ in range(SHAPES):
         layer = Layer(kind, r)
-        case = Case(*kernels(), layer, layer.plan())
+        case = Case(*kernels(lanes), layer, layer.plan())
         case.struct.missing = -1
         geometry, channels = layer.geometry, layer.channels
         want = case.run(False, case.ffi.NULL)

@@ -297,7 +297,7 @@ def compiled(graph: Graph, hop: int) -> Compiled:
     stream = streaming.plan(graph.time_graph(), hop)
     memory = layout(graph, stream)
     report = reporting.make_report(graph, extents, stream, memory, {}, None, joins)
-    return Compiled(graph, extents, stream, memory, report, "m", "net.onnx", "0" * 64, "0")
+    return Compiled(graph, extents, stream, memory, {}, report, "m", "net.onnx", "0" * 64, "0")
 
 
 def generate(graph: Graph, hop: int, folder: Path) -> Generated:

@@ -90,7 +90,8 @@ static void rows_lie_where_the_table_says(void)
 {
     static const uint16_t at[4] = {4, RT_NOWHERE, 0, 6};
     int8_t block[8] = {0, 0, 9, 9, 0, 0, 0, 0};
-    rt_stream_t s = {.history = block, .fresh = fresh[1], .pad = padding, .first = 3, .length = 4, .bytes = 2, .at = at};
+    rt_stream_t s = {
+        .history = block, .fresh = fresh[1], .pad = padding, .first = 3, .length = 4, .bytes = 2, .at = at};
     rt_keep_rows(block, at, ring[0], 0, 3, 2);
     CHECK_CODES(block, 30, 31, 9, 9, 40, 41, 0, 0);
     CHECK(rt_frame(&s, 0)[1], 41);

@@ -13,6 +13,7 @@ import models
 import onnx
 import pytest
 from checks import Workshop, require_tool, run_tool
+from random_graphs import random_graph
 
 from benchmarks import emulate, requantize
 from benchmarks.target import Result, build, schedule, summarize
@@ -23,7 +24,8 @@ IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
 SWW = ROOT.parent / "shared" / "models" / "mlperf_tiny" / "sww_streaming_dyn_i8io.onnx"
 
 STACK_LIMIT_BYTES = 1024
-"""What init, push and finish may write below their caller, on any target."""
+"""What init, push and finish may write below their caller, on any target; and where a tile keeps its part of a layer."""
+TILE_BYTES = 128
 
 # The M4 without its FPU: a float operation needs a library function, which nm shows.
 M4_SOFT = replace(TARGETS["m4"], flags=("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=soft"))
@@ -69,7 +71,10 @@ class Bench:
         if model in FILES and not FILES[model].exists():
             pytest.skip(f"{FILES[model].name} is not there")
         if model not in self.folders:
-            source = FILES[model] if model in FILES else MODELS[model]()
+            if model.startswith("random"):
+                source: Path | onnx.ModelProto = random_graph(int(model.removeprefix("random")))
+            else:
+                source = FILES[model] if model in FILES else MODELS[model]()
             self.folders[model] = self.shop.build(source, **OPTIONS.get(model, {})).folder
         return self.folders[model]
 
@@ -120,7 +125,7 @@ def test_model_on_target(bench: Bench, model: str, name: str, tmp_path: Path) ->
     assert (run.values["state"], run.values["scratch"]) == sizes
     assert (run.values["state_macro"], run.values["scratch_macro"]) == sizes
     assert host_sizes(run.folder, manifest["name"], tmp_path) == sizes
-    assert 0 < run.values["stack"] < STACK_LIMIT_BYTES
+    assert 0 < run.values["stack"] < STACK_LIMIT_BYTES + (TILE_BYTES if "fast_memory" in OPTIONS.get(model, {}) else 0)
     assert run.result.static_ram_bytes == 0
     assert run.result.text_bytes > 500
     assert run.result.weight_bytes > 0
@@ -132,6 +137,12 @@ def test_model_on_target(bench: Bench, model: str, name: str, tmp_path: Path) ->
 def test_integers_only(bench: Bench, model: str, name: str) -> None:
     """No soft float, no division routine, on M0+ no 64-bit product: in any object of the generated folder."""
     assert forbidden(bench.run(model, name).needs, name) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_graphs_on_the_dsp_extension(bench: Bench, seed: int) -> None:
+    """Kernels that a host has only in their C twins: golden vectors of random networks on the Cortex-M4."""
+    assert bench.run(f"random{seed}", "m4").values["selftest"] == 0
 
 
 def test_wrong_code_is_noticed(bench: Bench, tmp_path: Path) -> None:
