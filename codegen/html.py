@@ -189,8 +189,8 @@ def _plans(report: Report) -> dict[str, Any] | None:
     tried = [
         {
             "cut": name(cut or "the end"),
-            "bytes": size,
-            "shown": f"{size:,}" if cut == row.cut else f"{size:,} or less" if cut else f"{size:,}",
+            "bytes": 1 << 40 if size is None else size,
+            "shown": "not less than the best above" if size is None else f"{size:,}",
             "chosen": cut == row.cut,
         }
         for cut, size in row.tried

@@ -28,7 +28,7 @@ from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
 from codegen.plan.hops import hop_rows
-from codegen.plan.layout import Layout, layout
+from codegen.plan.layout import Layout, layout_below
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.plan.tiling import TilePlan, plan_layers
 from codegen.report import PlanRow, TileRow
@@ -112,26 +112,29 @@ def choose_plan(path: Path, graph: Graph, options: Options) -> Chosen:
     All of them compute every frame once, so none has fewer MACs than another. `graph` is the imported model.
     """
     whole = all(port.view.time_axis is None for port in graph.inputs)
-    best = _with_memory(graph, options, PlanRow("whole" if whole else "stream"))
-    tried = [("", best.memory.ram_bytes)]
-    cuts_found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
-    if options.plan == "hybrid" and not cuts_found:
+    streamed = _with_memory(graph, options, PlanRow("whole" if whole else "stream"))
+    assert streamed is not None
+    best: Chosen = streamed
+    tried: list[tuple[str, int | None]] = [("", streamed.memory.ram_bytes)]
+    found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
+    if options.plan == "hybrid" and not found:
         raise _no_cut(graph)
-    rival = None if options.plan == "hybrid" else best.memory.ram_bytes
-    for at, cut in cuts_found:
+    limit = None if options.plan == "hybrid" else streamed.memory.ram_bytes
+    for at, cut in found:
         try:
-            other = _with_memory(cut, options, PlanRow("hybrid", at), rival)
+            other = _with_memory(cut, options, PlanRow("hybrid", at), limit)
         except CodegenError:  # a layer of the tail has no tile that fits
             continue
-        tried.append((at, other.memory.ram_bytes))
-        if rival is None or other.memory.ram_bytes < rival:
-            rival = other.memory.ram_bytes
-            best = replace(other, graph=_with_cut(cut, at, tried[0][1], rival))
+        tried.append((at, None if other is None else other.memory.ram_bytes))
+        if other is not None:
+            limit = other.memory.ram_bytes
+            note = _cut_note(at, streamed.memory.ram_bytes, limit)
+            best = replace(other, graph=replace(cut, notes=(*cut.notes, note)))
     return replace(best, row=replace(best.row, tried=tuple(tried)))
 
 
-def _with_memory(graph: Graph, options: Options, row: PlanRow, rival: int | None = None) -> Chosen:
-    """Schedule, tiles and memory of a graph; forms that cannot get below `rival` bytes are not tried."""
+def _with_memory(graph: Graph, options: Options, row: PlanRow, limit: int | None = None) -> Chosen | None:
+    """Schedule, tiles and memory of a graph; None where it does not need less than `limit` bytes."""
     stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
     tiles: dict[str, TilePlan] = {}
     copied = 0
@@ -139,9 +142,11 @@ def _with_memory(graph: Graph, options: Options, row: PlanRow, rival: int | None
         tiles = plan_layers(graph, options.fast_memory, options.cores)
         if options.fast_memory is not None:
             copied = max((plan.working_set_bytes for plan in tiles.values() if plan.is_cut), default=0)
-    cut = [name for name, plan in tiles.items() if plan.is_cut]
-    memory = replace(layout(graph, stream, rival, cut), fast_bytes=copied, cores=options.cores)
-    return Chosen(graph, stream, memory, row, tiles)
+    memory = layout_below(graph, stream, limit, [name for name, plan in tiles.items() if plan.is_cut])
+    if memory is None:
+        return None
+    memory = replace(memory, fast_bytes=copied, cores=options.cores)
+    return None if limit is not None and memory.ram_bytes >= limit else Chosen(graph, stream, memory, row, tiles)
 
 
 def _hybrids(path: Path, graph: Graph, options: Options) -> Iterator[tuple[str, Graph]]:
@@ -156,10 +161,10 @@ def _hybrids(path: Path, graph: Graph, options: Options) -> Iterator[tuple[str, 
         yield cut.tensors[name].onnx_name or name, cut
 
 
-def _with_cut(graph: Graph, at: str, streamed: int, needed: int) -> Graph:
+def _cut_note(at: str, streamed: int, needed: int) -> str:
     """What a hybrid costs and saves."""
     text = f"hybrid: all frames of {at} are kept, and what follows runs layer by layer once the last one is there; "
-    return replace(graph, notes=(*graph.notes, f"{text}{needed} B of state and scratch, {streamed} B if all streamed"))
+    return f"{text}{needed} B of state and scratch, {streamed} B if all streamed"
 
 
 def _no_cut(graph: Graph) -> CodegenError:

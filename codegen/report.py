@@ -57,12 +57,12 @@ class OutputRow:
 @dataclass(frozen=True)
 class PlanRow:
     """How a model runs: 'stream', 'whole', or 'hybrid', where all frames of `cut` are kept and the rest runs layer by
-    layer. `tried`: state + scratch of every cut that was planned ('': everything streamed); a cut that cannot beat the
-    best is planned no further than that is certain, so its number may be too large."""
+    layer. `tried`: state + scratch of every cut that was looked at ('': everything streamed), None where it was clear
+    that it does not need less than the best one before it."""
 
     plan: str
     cut: str = ""
-    tried: tuple[tuple[str, int], ...] = ()
+    tried: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@
 
 static inline void rt_avgpool_part(const rt_avgpool_t *p, const rt_tile_t *t, rt_avgpool_t *part)
 {
-    *part = *p;
-    part->depth = t->d.axis;
-    part->width = t->w.axis;
+    RT_TAKE_PART(p, t, part);
     part->channels = t->channels;
 }
 
@@ -21,11 +19,7 @@ static inline void rt_avgpool_fast(const rt_avgpool_t *p, const rt_tile_t *t, rt
     part->depth_counts.end -= t->d.first;
     part->width_counts.first -= t->w.first;
     part->width_counts.end -= t->w.first;
-    part->in_channels = t->channels;
-    if (RT_TILE_COPIES_Y) {
-        part->y_width = t->channels;
-        part->y_depth = t->widths * t->channels;
-    }
+    RT_TAKE_COPIES(t, part);
 }
 
 #endif

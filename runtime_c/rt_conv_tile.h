@@ -10,9 +10,7 @@ static inline void rt_conv_part(const rt_conv_t *c, const rt_tile_t *t, int32_t 
 {
     const int32_t stride = c->rows * c->depth.taps * c->width.taps * c->group_in;
     rt_requant_t *q = &part->requantize;
-    *part = *c;
-    part->depth = t->d.axis;
-    part->width = t->w.axis;
+    RT_TAKE_PART(c, t, part);
     part->out_channels = t->channels;
     if (t->channels < c->group_out)
         part->group_out = t->channels;
@@ -41,11 +39,7 @@ static inline int8_t *rt_conv_fast(const rt_conv_t *c, const rt_tile_t *t, int32
     part->bias = (const int32_t *)(const void *)fast;
     part->weights = fast + bias;
     part->tap_step = c->tap_step ? t->channels : 0;
-    part->in_channels = t->x_channels;
-    if (RT_TILE_COPIES_Y) {
-        part->y_width = t->channels;
-        part->y_depth = t->widths * t->channels;
-    }
+    RT_TAKE_COPIES(t, part);
     return fast + bias + runs * run;
 }
 

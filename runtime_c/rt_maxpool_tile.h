@@ -7,9 +7,7 @@
 
 static inline void rt_maxpool_part(const rt_maxpool_t *p, const rt_tile_t *t, rt_maxpool_t *part)
 {
-    *part = *p;
-    part->depth = t->d.axis;
-    part->width = t->w.axis;
+    RT_TAKE_PART(p, t, part);
     part->channels = t->channels;
 }
 
@@ -17,11 +15,7 @@ static inline void rt_maxpool_part(const rt_maxpool_t *p, const rt_tile_t *t, rt
 static inline void rt_maxpool_fast(const rt_maxpool_t *p, const rt_tile_t *t, rt_maxpool_t *part)
 {
     rt_maxpool_part(p, t, part);
-    part->in_channels = t->channels;
-    if (RT_TILE_COPIES_Y) {
-        part->y_width = t->channels;
-        part->y_depth = t->widths * t->channels;
-    }
+    RT_TAKE_COPIES(t, part);
 }
 
 #endif

@@ -59,6 +59,22 @@ void rt_tile_out(const rt_tile_t *t, const void *from, int32_t element, int32_t 
 }
 #endif
 
+/* What the structs of all window kernels have in common, cut to a tile; and for copies of its inputs and outputs. */
+#define RT_TAKE_PART(whole, tile, part) \
+    do {                                \
+        *(part) = *(whole);             \
+        (part)->depth = (tile)->d.axis; \
+        (part)->width = (tile)->w.axis; \
+    } while (0)
+#define RT_TAKE_COPIES(tile, part)                               \
+    do {                                                         \
+        (part)->in_channels = (tile)->x_channels;                \
+        if (RT_TILE_COPIES_Y) {                                  \
+            (part)->y_width = (tile)->channels;                  \
+            (part)->y_depth = (tile)->widths * (tile)->channels; \
+        }                                                        \
+    } while (0)
+
 /* Traced values are named by their place in the frame, so a traced build writes them there at once. */
 #ifdef RT_TRACE
 enum { RT_TILE_COPIES_Y = 0 };

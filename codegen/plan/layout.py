@@ -221,19 +221,24 @@ class _Problem:
         )
 
 
-def layout(graph: Graph, plan: StreamPlan, rival: int | None = None, tiled: Collection[str] = ()) -> Layout:
+def layout(graph: Graph, plan: StreamPlan, tiled: Collection[str] = ()) -> Layout:
     """Storage of every tensor for the plan's hop, in the form with the least state and scratch, the first of equals.
 
-    Forms that cannot get below `rival` bytes, where it is given, are not tried. `tiled`: the nodes that are cut.
+    `tiled`: the nodes that are cut.
     """
-    best = form_of(FORMS[0], graph, plan, None, tiled)
-    assert best is not None
-    for form in FORMS[1:]:
-        limit = best.ram_bytes if rival is None else min(rival, best.ram_bytes)
-        found = form_of(form, graph, plan, limit, tiled)
-        if found is not None and found.ram_bytes < best.ram_bytes:
+    found = layout_below(graph, plan, None, tiled)
+    assert found is not None
+    return found
+
+
+def layout_below(graph: Graph, plan: StreamPlan, limit: int | None, tiled: Collection[str] = ()) -> Layout | None:
+    """The same, or None where no form needs less than `limit` bytes: most are not placed then, their bounds say it."""
+    best: Layout | None = None
+    for form in FORMS:
+        found = form_of(form, graph, plan, best.ram_bytes if best else limit, tiled)
+        if found is not None and (best is None or found.ram_bytes < best.ram_bytes):
             best = found
-    return best
+    return None if best is None or (limit is not None and best.ram_bytes >= limit) else best
 
 
 def form_of(
@@ -249,7 +254,7 @@ def form_of(
     lives = Lives(graph, plan, order, tiled)
     problem = _Problem(graph, plan, order, lives, fresh, _accumulators(graph, order))
     if form == "apart":
-        return _apart(problem)
+        return _apart(problem, limit)
     if graph.clip_length is None or graph.carried:
         return None
     return _joint(problem, limit) if form == "joint" else _rows(problem, limit)
@@ -271,10 +276,13 @@ def _place(buffers: list[Buffer], leads: Leads) -> Placement:
     return place(buffers, ALIGNMENT, leads)
 
 
-def _apart(p: _Problem) -> Layout:
+def _apart(p: _Problem, limit: int | None) -> Layout | None:
     parts = (p.graph, p.plan, p.lives, p.fresh)
-    arena = _place([*lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)], lifetimes.leads(*parts))
-    kept = lifetimes.kept(*parts)
+    new, kept = [*lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)], lifetimes.kept(*parts)
+    leads = lifetimes.leads(*parts)
+    if limit is not None and lower_bound(new, leads) + lower_bound(kept) >= limit:
+        return None
+    arena = _place(new, leads)
     if p.graph.clip_length is None or p.graph.carried:
         return p.layout("apart", arena, None)
     overlay = _place(kept, {})

@@ -24,8 +24,8 @@ IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
 SWW = ROOT.parent / "shared" / "models" / "mlperf_tiny" / "sww_streaming_dyn_i8io.onnx"
 
 STACK_LIMIT_BYTES = 1024
-"""What init, push and finish may write below their caller, on any target; and where a tile keeps its part of a layer."""
 TILE_BYTES = 128
+"""What init, push and finish may write below their caller, on any target; more where a tile has its part of a layer."""
 
 # The M4 without its FPU: a float operation needs a library function, which nm shows.
 M4_SOFT = replace(TARGETS["m4"], flags=("-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=soft"))
