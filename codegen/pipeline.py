@@ -29,6 +29,7 @@ from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
 from codegen.plan.hops import hop_rows
 from codegen.plan.layout import Layout, layout_below
+from codegen.plan.order import orders
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.plan.tiling import TilePlan, plan_layers
 from codegen.report import PlanRow, TileRow
@@ -109,27 +110,33 @@ class Chosen:
 def choose_plan(path: Path, graph: Graph, options: Options) -> Chosen:
     """The plan that the options name; with `auto` the one of a clip that needs the least RAM, streamed if equal.
 
-    All of them compute every frame once, so none has fewer MACs than another. `graph` is the imported model.
+    All of them compute every frame once, so none has fewer MACs than another. `graph` is the imported model; its nodes
+    run in the order of the file, or in another one that needs less.
     """
     whole = all(port.view.time_axis is None for port in graph.inputs)
-    streamed = _with_memory(graph, options, PlanRow("whole" if whole else "stream"))
+    row = PlanRow("whole" if whole else "stream")
+    streamed = None
+    for ordered in orders(graph):
+        streamed = _with_memory(ordered, options, row, streamed and streamed.memory.ram_bytes) or streamed
     assert streamed is not None
-    best: Chosen = streamed
+    best = streamed
     tried: list[tuple[str, int | None]] = [("", streamed.memory.ram_bytes)]
     found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
     if options.plan == "hybrid" and not found:
         raise _no_cut(graph)
     limit = None if options.plan == "hybrid" else streamed.memory.ram_bytes
     for at, cut in found:
-        try:
-            other = _with_memory(cut, options, PlanRow("hybrid", at), limit)
-        except CodegenError:  # a layer of the tail has no tile that fits
-            continue
-        tried.append((at, None if other is None else other.memory.ram_bytes))
-        if other is not None:
-            limit = other.memory.ram_bytes
-            note = _cut_note(at, streamed.memory.ram_bytes, limit)
-            best = replace(other, graph=replace(cut, notes=(*cut.notes, note)))
+        size = None
+        for ordered in orders(cut):
+            try:
+                other = _with_memory(ordered, options, PlanRow("hybrid", at), limit)
+            except CodegenError:  # a layer of the tail has no tile that fits
+                break
+            if other is not None:
+                size = limit = other.memory.ram_bytes
+                note = _cut_note(at, streamed.memory.ram_bytes, limit)
+                best = replace(other, graph=replace(ordered, notes=(*ordered.notes, note)))
+        tried.append((at, size))
     return replace(best, row=replace(best.row, tried=tuple(tried)))
 
 

@@ -1,8 +1,8 @@
 """Clips in every plan and every form of memory: streamed C under sanitizers == whole-clip reference, each clip twice.
 
-A random clip is built streamed, in hybrid form at every legal cut, and whole; with new rows and histories apart, in one
-block, and with an address for every row; with several hops; and cut into tiles. `python tests/test_plans.py SEED` runs
-one seed.
+A random clip is built streamed, in hybrid form at every legal cut, and whole; in the order of the file or in another;
+with new rows and histories apart, in one block, and with an address for every row; with several hops; and cut into tiles.
+`python tests/test_plans.py SEED` runs one seed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from codegen.passes.hybrid import hybrids
 from codegen.pipeline import Chosen, compile_chosen, import_model
 from codegen.plan import streaming
 from codegen.plan.layout import FORMS, form_of
+from codegen.plan.order import orders
 from codegen.plan.tiling import plan_layers
 from codegen.report import PlanRow
 
@@ -50,8 +51,10 @@ def variants(path: Path, seed: int, stream: str) -> Iterator[tuple[str, Chosen, 
         graphs |= {f"hybrid {name}": cut for name, cut in [cuts[i] for i in r.permutation(len(cuts))[:MOST_CUTS]]}
     except CodegenError:
         pass  # three axes inside a frame, and a stream axis more
-    for kind, g in graphs.items():
+    for kind, imported in graphs.items():
         for form in FORMS:
+            ordered = list(orders(imported))
+            g = ordered[int(r.integers(len(ordered)))]
             hop = int(r.choice([1, 2, 3])) if form != "rows" and not kind.startswith("whole") else 1
             cores, fast = int(r.choice([1, 1, 2, 3])), None
             if r.random() < 0.4:
