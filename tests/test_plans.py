@@ -1,7 +1,7 @@
 """Clips in every plan and every form of memory: streamed C under sanitizers == whole-clip reference, each clip twice.
 
 A random clip is built streamed, in hybrid form at every legal cut, and whole; in the order of the file or in another;
-with new rows and histories apart, in one block, and with an address for every row; with several hops; and cut into tiles.
+with new rows and histories apart, in one block, and with an address for every row; with several hops; and in tiles.
 `python tests/test_plans.py SEED` runs one seed.
 """
 

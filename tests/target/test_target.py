@@ -205,3 +205,22 @@ def test_requantization_cost(tmp_path: Path) -> None:
 def test_plain_c_forms_equal_the_reference(name: str, defines: tuple[str, ...], tmp_path: Path) -> None:
     need(TARGETS[name])
     requantize.measure(TARGETS[name], defines, tmp_path)
+
+
+STRICT = "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffreestanding".split()
+
+
+@pytest.mark.parametrize("flags", ["-O0", "-Os", "-O2", "-O3 -fno-omit-frame-pointer", "-O2 -fPIC"])
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_hand_written_loops_compile(compiler: str, flags: str, tmp_path: Path) -> None:
+    """The inner loop in assembler takes all but one of the registers: it must leave enough at every level."""
+    need(M4_SOFT)
+    command = [require_tool("arm-none-eabi-gcc")]
+    if compiler == "clang":
+        sysroot = run_tool(["arm-none-eabi-gcc", "--specs=picolibc.specs", "-print-sysroot"]).stdout.strip()
+        include = Path(sysroot) / "include"
+        command = [require_tool("clang"), "--target=arm-none-eabi"]
+        command += ["-isystem", str(include if include.is_dir() else "/usr/lib/picolibc/arm-none-eabi/include")]
+    source = ROOT / "runtime_c" / "rt_conv_s8.c"
+    target = ["-mthumb", "-mcpu=cortex-m4", *flags.split(), *STRICT, "-c", source, "-o", tmp_path / "conv.o"]
+    run_tool([*command, *target])
