@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checks import SANITIZE, Workshop
-from layers import Case, Layer, kernels
 from models import Net
 from streams import Session
+from window_layers import Case, Layer, kernels
 
 from codegen import CodegenError, build
 from codegen.options import Options

@@ -182,9 +182,8 @@ def short_history(files: Files) -> Files:
 
 def code_instead(code: str) -> Callable[[Files], Files]:
     """Another rounding in the runtime, after the right one."""
-    return lambda files: replaced(
-        files, "src/rt_requantize.h", r"(    M_RT_TRACE_VALUE\(M_RT_ACCUMULATOR, acc\);)", rf"    code = {code};\n\1"
-    )
+    pattern, planted = r"(    M_RT_TRACE_VALUE\(M_RT_ACCUMULATOR, acc\);)", rf"    code = {code};\n\1"
+    return lambda files: replaced(files, "src/rt_requantize.c", pattern, planted)
 
 
 half_away = code_instead("acc >= 0 ? (acc + 2) >> 2 : -((2 - acc) >> 2)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import Case, Layer, kernels
+from window_layers import Case, Layer, kernels
 
 from codegen.ir.time import Window
 from codegen.ops.geometry import Geometry

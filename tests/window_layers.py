@@ -54,11 +54,13 @@ void avgpool_rows(const layer_t *, const int8_t *const *, const int8_t *, int8_t
 
 @lru_cache(maxsize=2)
 def kernels(lanes: bool) -> tuple[cffi.FFI, Any]:
-    """The runtime's window kernels and layers.c, compiled once; `lanes`: on the paths of a Cortex-M4, in C."""
+    """The runtime's window kernels and window_layers.c, compiled once; `lanes`: on the paths of a Cortex-M4, in C."""
     target = Path(tempfile.mkdtemp(prefix="layers")) / "harness.so"
     flags = ["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{runtime_folder()}"]
     flags += LANES if lanes else ()
-    run_tool([require_tool("gcc"), *flags, HERE / "layers.c", *sorted(runtime_folder().glob("*.c")), "-o", target])
+    run_tool(
+        [require_tool("gcc"), *flags, HERE / "window_layers.c", *sorted(runtime_folder().glob("*.c")), "-o", target]
+    )
     ffi = cffi.FFI()
     ffi.cdef(DECLARATIONS)
     library = ffi.dlopen(str(target))
