@@ -25,6 +25,7 @@ from checks import (
 )
 from models import DIVERSE, Net, causal_chain, residual, two_outputs
 
+from codegen.reference import whole_clip
 from codegen.verify import random_feed
 
 STRICT = "-std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror".split()
@@ -399,3 +400,24 @@ def test_float_helper_header(shop: Workshop, tmp_path: Path) -> None:
     run_tool([require_tool("gcc"), "-std=c99", f"-I{g.folder / 'src'}", main, "-o", program, "-lm"])
     got = [int(v) for v in run_tool([program]).stdout.split()]
     assert got == want.tolist()
+
+
+def test_equal_tables_are_stored_once(shop: Workshop) -> None:
+    """Two layers with one function, and constants that happen to be equal: one table, other names for it."""
+    net = Net(seed=4)
+    x = net.input([1, 4, "T"])
+    a, b = (net.real_op("Sigmoid", [x], scale=(1 / 256, -128)) for _ in range(2))
+    net.output(net.conv(net.add(net.conv(a, 4, [3], pads=[2, 0]), net.conv(b, 4, [3], pads=[2, 0])), 2, [1]))
+    g = shop.build(net.model())
+    header, source = g.files["src/m_weights.h"], g.files["src/m_weights.c"]
+    names = re.findall(r"^#define (m_\w+) (m_\w+)$", header, re.MULTILINE)
+    assert any(alias.endswith("_lut") for alias, _ in names) and names
+    bodies = re.findall(r"= \{\n(.*?)\n\};", source, re.DOTALL)
+    kinds = re.findall(r"const (\w+) m_", source)
+    assert len(set(zip(kinds, bodies, strict=True))) == len(bodies), "every table once"
+    for alias, known in names:
+        assert f" {known}[" in source and f" {alias}[" not in source
+    feed = random_feed(g.graph, 20)
+    want, got = whole_clip.run(g.graph, feed), shop.host(g).run(feed, [3])
+    for name, values in want.items():
+        assert_same(got[name], values, name)

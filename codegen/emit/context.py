@@ -65,7 +65,7 @@ def make_names(graph: Graph, prefix: str) -> Names:
 
 
 def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Context of the model's templates, and all constant tables by name."""
+    """Context of the model's templates, and all constant tables by name; equal ones once, under the first name."""
     names = make_names(c.graph, c.name)
     tables: dict[str, Table] = {}
     pads = _pad_tables(c, tables)
@@ -134,8 +134,20 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
     moved = [p for p in context["inputs"] if p["target"] is not None]
     context["flipped_inputs"] = [p for p in moved if p["ctype"] == "uint8_t"]
     context["copied_inputs"] = [p for p in moved if p["ctype"] == "int8_t"]
+    tables, context["aliases"] = _shared(tables)
     context["total"] = sum(table.bytes for table in tables.values())
     return context, tables
+
+
+def _shared(tables: dict[str, Table]) -> tuple[dict[str, Table], list[tuple[str, str]]]:
+    """Tables of different values, and (name, name of the table with the same values) of all others."""
+    first: dict[tuple[str, bytes], str] = {}
+    aliases = []
+    for key, table in tables.items():
+        known = first.setdefault((table.ctype, table.values.astype(np.int64).tobytes()), key)
+        if known != key:
+            aliases.append((key, known))
+    return {key: tables[key] for key in first.values()}, aliases
 
 
 def _include_order(kernels: set[str]) -> list[str]:
