@@ -72,14 +72,14 @@ def ram_parts(layout: Layout) -> list[Part]:
             parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: carried from step to step"))
         if s.fresh == "clip":
             parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: all frames, for layers that run at the end"))
-    tiles = layout.cores * layout.fast_bytes
+    tiles = layout.cores * -(-layout.fast_bytes // 4) * 4
     return [*parts, Part(tiles, "scratch", f"tiles: {layout.fast_bytes} B for each of {layout.cores} cores")]
 
 
 def _nearest(layout: Layout, options: Options, replan: Replan) -> str:
     """The first option that fits, in order of how little it changes; else the least memory that was found."""
     assert options.ram_budget is not None
-    best: tuple[int, str] | None = None
+    best = (layout.ram_bytes, "this one")
     for text, other in alternatives(options, layout):
         plan = replan(other)
         if plan is None:
@@ -87,10 +87,7 @@ def _nearest(layout: Layout, options: Options, replan: Replan) -> str:
         size = plan.ram_bytes
         if size <= options.ram_budget:
             return f"{text} fits: {size} B"
-        if best is None or size < best[0]:
-            best = (size, text)
-    if best is None:
-        return "No other hop, plan or tile can be built"
+        best = min(best, (size, text), key=lambda found: found[0])
     return f"No hop, plan or tile fits; the least is {best[1]} with {best[0]} B"
 
 
@@ -101,6 +98,7 @@ def alternatives(options: Options, layout: Layout) -> Iterator[tuple[str, Option
         size = (options.ram_budget - rest) // layout.cores // 4 * 4
         if 0 < size < layout.fast_bytes:
             yield f"--fast-memory {size}", replace(options, fast_memory=size)
+        yield "no --fast-memory", replace(options, fast_memory=None)
     hop = options.hop
     smaller = sorted({1, *(n for n in (2**i for i in range(20)) if n < hop)}, reverse=True)
     for n in smaller:

@@ -24,6 +24,7 @@ from codegen.report import OutputRow, Report
 from codegen.version import VERSION
 
 CONFIG_FILE = "codegen.toml"
+MOST_CORES = 64
 BUDGETS = {
     "ram": "fail if state + scratch need more",
     "flash": "fail if constants need more (code comes on top)",
@@ -160,10 +161,10 @@ def _checked(options: Options) -> Options:
         bytes_ = getattr(options, f"{what}_budget")
         if bytes_ is not None and (not isinstance(bytes_, int) or isinstance(bytes_, bool) or bytes_ < 0):
             raise input_error("options", f"{what}_budget", f"{bytes_}", "a whole number of bytes")
-    for key in ("fast_memory", "cores"):
+    for key, most in (("fast_memory", (1 << 31) - 1), ("cores", MOST_CORES)):
         number = getattr(options, key)
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-            raise input_error("options", key, f"{number}", "a whole number of at least 1")
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most):
+            raise input_error("options", key, f"{number}", f"a whole number from 1 to {most}")
     rate = options.rate
     if rate is not None and (not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0):
         raise input_error("options", "rate", f"{options.rate}", "frames per second above 0")

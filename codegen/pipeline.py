@@ -23,7 +23,7 @@ from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
-from codegen.passes.hybrid import hybrids
+from codegen.passes.hybrid import hybrids, kept_bytes
 from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
@@ -85,7 +85,8 @@ def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Optio
     graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
     weights = _weight_bytes(graph)
     report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
-    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory)), plan=chosen.row)
+    cut = [name for name, plan in chosen.tiles.items() if plan.is_cut]
+    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory, cut)), plan=chosen.row)
     named = {node.name: node.onnx_name for node in graph.nodes}
     report = replace(report, tiles=tuple(TileRow(named[name], plan) for name, plan in chosen.tiles.items()))
     name = options.name or identifier(path.stem).lower()
@@ -123,26 +124,31 @@ def choose_plan(path: Path, graph: Graph, options: Options) -> Chosen:
     tried: list[tuple[str, int | None]] = [("", streamed.memory.ram_bytes)]
     found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
     if options.plan == "hybrid" and not found:
-        raise _no_cut(graph)
+        raise _no_cut(graph, whole)
     limit = None if options.plan == "hybrid" else streamed.memory.ram_bytes
+    failed: CodegenError | None = None
     for at, cut in found:
         size = None
-        for ordered in orders(cut):
+        for ordered in orders(cut) if limit is None or kept_bytes(cut) < limit else ():
             try:
                 other = _with_memory(ordered, options, PlanRow("hybrid", at), limit)
-            except CodegenError:  # a layer of the tail has no tile that fits
+            except CodegenError as error:  # a layer of the tail has no tile that fits
+                failed = error
                 break
             if other is not None:
                 size = limit = other.memory.ram_bytes
                 note = _cut_note(at, streamed.memory.ram_bytes, limit)
                 best = replace(other, graph=replace(ordered, notes=(*ordered.notes, note)))
         tried.append((at, size))
+    if options.plan == "hybrid" and best is streamed and failed is not None:
+        raise failed
     return replace(best, row=replace(best.row, tried=tuple(tried)))
 
 
 def _with_memory(graph: Graph, options: Options, row: PlanRow, limit: int | None = None) -> Chosen | None:
     """Schedule, tiles and memory of a graph; None where it does not need less than `limit` bytes."""
-    stream = streaming.plan(graph.time_graph(), 1 if graph.carried else options.hop)
+    hop = 1 if graph.carried else min(options.hop, graph.clip_length or options.hop)
+    stream = streaming.plan(graph.time_graph(), hop)
     tiles: dict[str, TilePlan] = {}
     copied = 0
     if options.fast_memory is not None or options.cores > 1:
@@ -174,8 +180,10 @@ def _cut_note(at: str, streamed: int, needed: int) -> str:
     return f"{text}{needed} B of state and scratch, {streamed} B if all streamed"
 
 
-def _no_cut(graph: Graph) -> CodegenError:
-    if graph.clip_length is None:
+def _no_cut(graph: Graph, whole: bool) -> CodegenError:
+    if whole:
+        found, hint = "a model that has no stream axis", "Leave --plan out, or name the axis with --stream"
+    elif graph.clip_length is None:
         found, hint = "an endless stream: it has no end at which layers could run", "Leave --plan out, or fix T"
     else:
         found = "no tensor of the clip is all that the rest of the network depends on, or an output is a stream"

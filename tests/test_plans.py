@@ -69,7 +69,7 @@ def variants(path: Path, seed: int, stream: str) -> Iterator[tuple[str, Chosen, 
                 cut = [t.working_set_bytes for t in tiles.values() if t.is_cut]
                 copied = max(cut, default=0) if fast is not None else 0
             plan = streaming.plan(g.time_graph(), hop)
-            memory = form_of(form, g, plan, None, [name for name, t in tiles.items() if t.is_cut])
+            memory = form_of(form, g, plan, [name for name, t in tiles.items() if t.is_cut])
             if memory is None:
                 continue
             memory = replace(memory, fast_bytes=copied, cores=cores)

@@ -100,7 +100,7 @@ def model_context(c: Compiled) -> tuple[dict[str, Any], dict[str, Table]]:
         "arena_words": c.layout.arena_words,
         "fast_words": -(-c.layout.fast_bytes // 4),
         "cores": c.layout.cores,
-        "tiled": any(plan.is_cut for plan in c.tiles.values()),
+        "tiled": c.layout.cores > 1 or any(plan.is_cut for plan in c.tiles.values()),
         "padding_bytes": c.layout.state_bytes - c.layout.used_bytes,
         "accumulators": [_accumulator(c, a, names) for a in c.layout.accumulators],
         "live_lanes": c.layout.live_lanes,

@@ -36,6 +36,11 @@ def hybrids(streamed: Graph, whole: Graph) -> Iterator[tuple[str, Graph]]:
                 yield name, graph
 
 
+def kept_bytes(hybrid: Graph) -> int:
+    """All frames of the cut, which are there together: a hybrid never needs less."""
+    return max(hybrid.tensors[node.output].frame_bytes for node in hybrid.nodes if isinstance(node.op, CollectS8))
+
+
 def _side_by_side(view: View, streamed: Graph, other: View, whole: Graph) -> bool:
     """Whether the frames of a stream, one after another, are the frame that the whole model has."""
     a, b = streamed.tensors[view.tensor], whole.tensors[view.tensor]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -38,9 +38,13 @@ def hop_rows(
     weight_bytes: Mapping[str, int],
     chosen: streaming.StreamPlan,
     memory: Layout,
+    tiled: Collection[str] = (),
     hops: Sequence[int] = HOPS,
 ) -> list[HopRow]:
-    """Rows for the usual hops and the `chosen` plan; none longer than a clip, only 1 where state is carried."""
+    """Rows for the usual hops and the `chosen` plan; none longer than a clip, only 1 where state is carried.
+
+    `tiled`: the nodes that are cut, whose fast memory is that of the chosen plan.
+    """
     time = graph.time_graph()
     if streaming.period(time) + streaming.warm_up(time) > LONGEST:
         return []
@@ -52,7 +56,9 @@ def hop_rows(
     rows = []
     for hop in wanted:
         plan = chosen if hop == chosen.hop else streaming.plan(time, hop)
-        rows.append(_row(graph, weight_bytes, plan, memory if plan is chosen else layout(graph, plan)))
+        if plan is not chosen:
+            other = replace(layout(graph, plan, tiled), fast_bytes=memory.fast_bytes, cores=memory.cores)
+        rows.append(_row(graph, weight_bytes, plan, memory if plan is chosen else other))
     return rows
 
 

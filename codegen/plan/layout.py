@@ -233,41 +233,44 @@ def layout(graph: Graph, plan: StreamPlan, tiled: Collection[str] = ()) -> Layou
 
 def layout_below(graph: Graph, plan: StreamPlan, limit: int | None, tiled: Collection[str] = ()) -> Layout | None:
     """The same, or None where no form needs less than `limit` bytes: most are not placed then, their bounds say it."""
+    problem = _problem(graph, plan, tiled)
     best: Layout | None = None
     for form in FORMS:
-        found = form_of(form, graph, plan, best.ram_bytes if best else limit, tiled)
+        found = _in_form(form, problem, best.ram_bytes if best else limit)
         if found is not None and (best is None or found.ram_bytes < best.ram_bytes):
             best = found
     return None if best is None or (limit is not None and best.ram_bytes >= limit) else best
 
 
-def form_of(
-    form: str,
-    graph: Graph,
-    plan: StreamPlan,
-    limit: int | None = None,
-    tiled: Collection[str] = (),
-) -> Layout | None:
-    """The layout in one form; None where the graph has none, or none below `limit` bytes."""
+def form_of(form: str, graph: Graph, plan: StreamPlan, tiled: Collection[str] = ()) -> Layout | None:
+    """The layout in one form; None where the graph has none."""
+    return _in_form(form, _problem(graph, plan, tiled), None)
+
+
+def _problem(graph: Graph, plan: StreamPlan, tiled: Collection[str]) -> _Problem:
     order = execution_order(graph, set(plan.ended))
-    fresh = _fresh_places(graph, plan)
     lives = Lives(graph, plan, order, tiled)
-    problem = _Problem(graph, plan, order, lives, fresh, _accumulators(graph, order))
+    return _Problem(graph, plan, order, lives, _fresh_places(graph, plan), _accumulators(graph, order))
+
+
+def _in_form(form: str, problem: _Problem, limit: int | None) -> Layout | None:
+    """None where there is none, or none below `limit` bytes."""
     if form == "apart":
         return _apart(problem, limit)
-    if graph.clip_length is None or graph.carried:
+    if problem.graph.clip_length is None or problem.graph.carried:
         return None
     return _joint(problem, limit) if form == "joint" else _rows(problem, limit)
 
 
 def _goes_back(node: Node, placed: Placement) -> bool:
-    """Whether a node's output lies above the operand that it shares memory with."""
-    y = f"rows {node.output}"
+    """Whether a node's output shares memory with an operand that it does not begin far enough before."""
+    leads, y = placed.leads or {}, f"rows {node.output}"
     for x in (f"rows {name}" for name in node.inputs):
-        if (x, y) in (placed.leads or {}) and x in placed.offsets and y in placed.offsets:
+        if (x, y) in leads and x in placed.offsets and y in placed.offsets:
             sizes = {b.name: b.bytes for b in placed.buffers}
-            low, high = sorted((x, y), key=lambda name: placed.offsets[name])
-            if low == x and placed.offsets[high] < placed.offsets[low] + sizes[low]:
+            at_x, at_y = placed.offsets[x], placed.offsets[y]
+            share = at_x < at_y + sizes[y] and at_y < at_x + sizes[x]
+            if share and at_x - at_y < leads.get((y, x), sizes[y]):
                 return True
     return False
 

@@ -75,6 +75,7 @@ class Lives:
         ends = [i for kind, i in order if kind == "end"]
         self.end_tick = {graph.nodes[i].output: self.end + n for n, i in enumerate(ends)}
         self._clocks: dict[tuple[int, int], int] = {}
+        self._table: list[dict[str, int]] = []
 
     def ticks(self, name: str) -> tuple[int, int]:
         """First and last tick in which rows of a tensor that is no ended one may be made."""
@@ -89,6 +90,14 @@ class Lives:
             has: Callable[[int], bool] = lambda clock: self.plan.available(clock)[name] >= frames  # noqa: E731
             self._clocks[key] = smallest(has, self.plan.start) - self.plan.start
         return self._clocks[key]
+
+    def all_ticks(self, name: str) -> list[int]:
+        """The tick of every frame; for clips of few frames."""
+        if not self._table:
+            start = self.plan.start
+            self._table = [self.plan.available(clock) for clock in range(start, start + self.end + 1)]
+        made = [counts[name] for counts in self._table]
+        return [bisect_left(made, j + 1) for j in range(self.length[name])]
 
     def last_end_tick(self, name: str) -> int:
         """The last tick of the end in which a tensor is written or read; -1 where there is none."""
@@ -133,7 +142,8 @@ def waiting(graph: Graph, lives: Lives) -> list[Buffer]:
             first, last = lives.ticks(x)
             step = graph.tensors[x].frame_bytes
             end = max(last, lives.last_end_tick(node.output))
-            grows = tuple((lives.tick(x, n), n * step) for n in range(1, frames + 1)) if frames <= MAX_ROWS else ()
+            ticks = lives.all_ticks(x) if frames <= MAX_ROWS else []
+            grows = tuple((tick, (j + 1) * step) for j, tick in enumerate(ticks))
             buffers.append(Buffer(f"rows {node.output}", frames * step, *EVER, first, end, grows=grows))
     return buffers
 
@@ -243,10 +253,7 @@ def rows(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) ->
     stored = [x for x in live if fresh[x] == "arena" or (fresh[x] == "input" and plan.keep[x])]
     if plan.hop != 1 or sum(lives.length[x] for x in stored) > MAX_ROWS:
         return None
-    table = [plan.available(clock) for clock in range(plan.start, plan.start + lives.end + 1)]
-    tick_of = {
-        x: [_first(table, x, j + 1) for j in range(lives.length[x])] for x in graph.tensors if x not in plan.ended
-    }
+    tick_of = {x: lives.all_ticks(x) for x in graph.tensors if x not in plan.ended}
     death = _deaths(graph, plan, lives, tick_of)
     groups = {x: _groups(x, tick_of[x]) for x in stored}
     buffers = []
@@ -287,10 +294,6 @@ def _row_leads(
                     if new.count == 1 or in_step:
                         found[new.name, old.name] = _later(lead, new.count, graph, node.output, x)
     return found
-
-
-def _first(table: list[dict[str, int]], name: str, frames: int) -> int:
-    return bisect_left(table, frames, key=lambda made: made[name])
 
 
 def _groups(name: str, ticks: list[int]) -> list[Group]:

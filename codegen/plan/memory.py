@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -64,7 +65,10 @@ class Buffer:
 
     def size(self, tick: int) -> int:
         """Live bytes up to and including a tick."""
-        return max((size for at, size in self.grows if at <= tick), default=0) if self.grows else self.bytes
+        if not self.grows:
+            return self.bytes
+        known = bisect_right(self.grows, tick, key=lambda step: step[0])
+        return self.grows[known - 1][1] if known else 0
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,14 @@ def lower_bound(buffers: Sequence[Buffer], leads: Leads | None = None) -> int:
     live = alive @ sizes
     for i, b in enumerate(buffers):
         if b.grows:
-            live -= alive[:, :, i] * (b.bytes - np.array([b.size(int(t)) for t in ticks.ravel()]))[:, None]
-    at = {b.name: i for i, b in enumerate(buffers)}
+            at = np.searchsorted([tick for tick, _ in b.grows], ticks.ravel(), side="right")
+            sizes_then = np.array([0, *(size for _, size in b.grows)])[at]
+            live -= alive[:, :, i] * (b.bytes - sizes_then)[:, None]
+    place_of = {b.name: i for i, b in enumerate(buffers)}
     shared: dict[tuple[int, int], int] = {}
     for (lower, upper), lead in (leads or {}).items():
-        if lower in at and upper in at:
-            i, j = at[lower], at[upper]
+        if lower in place_of and upper in place_of:
+            i, j = place_of[lower], place_of[upper]
             pair = (min(i, j), max(i, j))
             shared[pair] = max(shared.get(pair, 0), min(int(sizes[j]), int(sizes[i]) - lead))
     for (i, j), size in shared.items():
