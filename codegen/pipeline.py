@@ -23,7 +23,7 @@ from codegen.ops.base import KernelOp
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
-from codegen.passes.hybrid import hybrids, kept_bytes
+from codegen.passes.hybrid import estimate, hybrids, kept_bytes
 from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
@@ -40,6 +40,9 @@ WHOLE_CLIP = "one push is the whole clip"
 # Frames that a schedule may take to repeat, and times its nodes: planning walks through them.
 MAX_SPAN = 1 << 17
 MAX_SPAN_NODES = 1 << 22
+
+MAX_CUTS = 48
+"""Cuts of a clip that are planned, those that promise most first: very deep networks have hundreds."""
 
 
 def build(path: str | Path, options: Options | None = None) -> dict[str, str]:
@@ -125,6 +128,7 @@ def choose_plan(path: Path, graph: Graph, options: Options) -> Chosen:
     found = list(_hybrids(path, graph, options)) if options.plan in ("auto", "hybrid") and not whole else []
     if options.plan == "hybrid" and not found:
         raise _no_cut(graph, whole)
+    found = sorted(found, key=lambda pair: estimate(pair[1], streamed.stream.keep))[:MAX_CUTS]
     limit = None if options.plan == "hybrid" else streamed.memory.ram_bytes
     failed: CodegenError | None = None
     for at, cut in found:

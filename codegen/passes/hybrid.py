@@ -6,7 +6,7 @@ network are cheaper whole, and take over the memory that the head has used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from codegen.ir.graph import Graph, Node
@@ -39,6 +39,14 @@ def hybrids(streamed: Graph, whole: Graph) -> Iterator[tuple[str, Graph]]:
 def kept_bytes(hybrid: Graph) -> int:
     """All frames of the cut, which are there together: a hybrid never needs less."""
     return max(hybrid.tensors[node.output].frame_bytes for node in hybrid.nodes if isinstance(node.op, CollectS8))
+
+
+def estimate(hybrid: Graph, keep: Mapping[str, int]) -> int:
+    """Bytes that a hybrid needs if all histories of its head are there with its largest tensor; `keep` in frames."""
+    at = next(i for i, node in enumerate(hybrid.nodes) if isinstance(node.op, CollectS8))
+    tail = max(hybrid.tensors[node.output].frame_bytes for node in hybrid.nodes[at:])
+    head = {x for node in hybrid.nodes[:at] for x in node.inputs}
+    return tail + sum(keep[x] * hybrid.tensors[x].frame_bytes for x in head)
 
 
 def _side_by_side(view: View, streamed: Graph, other: View, whole: Graph) -> bool:
