@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,13 @@ def test_smaller_tiles_are_named_if_they_fit(shop: Workshop) -> None:
     text = refused(path, Options(plan="stream", fast_memory=700, ram_budget=budget))
     assert "--fast-memory 240 fits" in text and "tiles: " in text
     assert plain.fast_bytes == 0
+    without = plain.ram_bytes
+    assert f"no --fast-memory fits: {without} B" in refused(
+        path, Options(plan="stream", fast_memory=700, ram_budget=without)
+    )
+    text = refused(path, Options(plan="stream", fast_memory=700, ram_budget=100))
+    named = re.search(r"the least is .* with (\d+) B", text)
+    assert named is not None and int(named[1]) <= min(without, large.ram_bytes)
 
 
 def test_flash_counts_every_table(model: Path, shop: Workshop) -> None:

@@ -177,3 +177,45 @@ def test_streams_of_several_axes_are_refused(shop: Workshop) -> None:
     assert error.exit_code == 3 and "--stream AXIS instead of INPUT:AXIS" in str(error)
     build(path, Options(stream="2"))
     assert analyze(path, Options(stream="2")).kind == "clip of 24 frames"
+
+
+def test_a_hop_beyond_the_clip_costs_nothing(clip: Path) -> None:
+    """Frames of two clips never share a tick."""
+    for plan in ("stream", "hybrid", "whole"):
+        sizes = [compile_model(clip, Options(plan=plan, hop=hop)).layout.ram_bytes for hop in (16, 17, 1000)]
+        assert len(set(sizes)) == 1, plan
+
+
+def test_hybrid_without_a_stream(shop: Workshop, clip: Path) -> None:
+    error = refused(clip, Options(plan="hybrid", stream="none"))
+    assert error.exit_code == 3 and "no stream axis" in str(error)
+
+
+def test_hybrid_whose_tail_has_no_tile(clip: Path) -> None:
+    """Not a streamed model without a word: the layer that does not fit is named."""
+    least = 0
+    while True:  # the smallest fast memory that the streamed layers work with
+        try:
+            compile_model(clip, Options(plan="stream", fast_memory=least + 1))
+            break
+        except CodegenError as error:
+            least = max(int(problem.allowed.split()[-2]) for problem in error.problems) - 1
+    plan = compile_model(clip, Options(plan="stream", fast_memory=least + 1)).report.plan
+    assert plan is not None and plan.plan == "stream"
+    try:
+        chosen = compile_model(clip, Options(plan="hybrid", fast_memory=least + 1)).report.plan
+        assert chosen is not None and chosen.plan == "hybrid"
+    except CodegenError as error:
+        assert "fast memory" in str(error)
+
+
+def test_planning_stays_quick(shop: Workshop) -> None:
+    """Work, not time: a long clip of many layers has as many cuts, most of which need no placement."""
+    net = Net(seed=2)
+    y = net.input([1, 4, 1000])
+    for _ in range(30):
+        y = net.conv(y, 4, [3], pads=[1, 1])
+    net.output(net.gemm(net.code_op("Flatten", net.real_op("GlobalAveragePool", [y]), axis=1), 4))
+    tried = compile_model(shop.save(net.model()), Options()).report.plan
+    assert tried is not None and tried.plan == "stream"
+    assert all(size is None for cut, size in tried.tried if cut), "1,000 frames are more than all histories"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import SANITIZE, Workshop
-from models import Net
+from checks import SANITIZE, Run, Workshop
+from models import Net, shrinking_clip
 from streams import Session
 from window_layers import Case, Layer, kernels
 
@@ -199,3 +199,54 @@ def test_the_plan_of_tiles_is_in_the_report(model: Path) -> None:
         assert [a["chosen"] for a in row["attempts"]] == [False] * row["stage"] + [True]
         assert all(a["reason"] for a in row["attempts"])
     assert compile_model(model, Options()).report.to_json()["tiles"] == []
+
+
+STRICT = "-std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror".split()
+
+
+def uncut() -> Net:
+    """An Add, and a convolution of one output."""
+    net = Net(seed=1)
+    x = net.input([1, 4, "T"])
+    net.output(net.conv(net.add(x, x), 1, [3]))
+    return net
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("options", [{"fast_memory": 300}, {"cores": 2}, {"fast_memory": 300, "cores": 3}])
+@pytest.mark.parametrize("trace", [False, True])
+def test_strict_warnings(shop: Workshop, model: Path, compiler: str, options: dict[str, int], trace: bool) -> None:
+    g = shop.build(model, trace=trace, **options)
+    shop.objects(g.sources, compiler, STRICT)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("lanes", [(), ("-DM_RT_TARGET_LANES",)])
+def test_strict_warnings_in_other_plans(shop: Workshop, compiler: str, lanes: tuple[str, ...]) -> None:
+    for plan in ("stream", "hybrid", "whole"):
+        shop.objects(shop.build(shrinking_clip(), plan=plan).sources, compiler, [*STRICT, *lanes])
+
+
+def test_cores_without_a_layer_to_share(shop: Workshop) -> None:
+    """The tasks are there, and there are none; the codes are those of one core."""
+    g = shop.build(uncut().model(), cores=2)
+    for compiler in ("gcc", "clang"):
+        shop.objects(g.sources, compiler, STRICT)
+    session = Session(g)
+    session.clip(12, 3, [[12], [5, 7]], [0xA5, None])
+    session.run(shop.driver(g, "gcc"))
+    assert "m_tasks(int layer)" in g.files["src/m.h"] and "#define M_CORES 2" in g.files["src/m.h"]
+
+
+@pytest.mark.parametrize("options", [{"fast_memory": 300, "cores": 2}, {"cores": 3}, {"fast_memory": 500}])
+def test_other_hops_count_their_tiles(model: Path, options: dict[str, int]) -> None:
+    """The table of hops says what a build with that hop needs."""
+    for row in compile_model(model, Options(**options)).report.hops:
+        layout = compile_model(model, Options(hop=row.hop, **options)).layout
+        assert (row.state_bytes, row.scratch_bytes) == (layout.state_bytes, layout.scratch_bytes), row.hop
+
+
+@pytest.mark.parametrize("arguments", [["--cores", "3000000000"], ["--cores", "0"], ["--fast-memory", "-1"]])
+def test_senseless_numbers_are_refused(model: Path, arguments: list[str], run: Run) -> None:
+    code, _, err = run("build", model, "-o", "out", *arguments)
+    assert code == 2 and "a whole number from 1 to" in err
