@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from batches import LANES, Batch
 from checks import Generated, Workshop, split, write_generated
-from random_graphs import random_clip
+from random_graphs import SAMPLE, random_clip
 from streams import Session
 
 from codegen import CodegenError
@@ -81,7 +81,10 @@ def build(shop: Workshop, seed: int) -> tuple[list[tuple[str, Generated]], Count
     """All variants of the clip of a seed, and how many there are of what."""
     r = np.random.default_rng(seed)
     frames = int(r.choice(LENGTHS))
-    model, axis = random_clip(seed, frames, ended=seed % 3 != 0)
+    try:
+        model, axis = random_clip(seed, frames, ended=seed % 3 != 0)
+    except Exception:  # onnxruntime, calibrating: strides whose product does not divide the length
+        model, axis = random_clip(seed, SAMPLE, ended=seed % 3 != 0)
     path = shop.save(model)
     made, census = [], Counter[str]()
     for i, (what, chosen, options) in enumerate(variants(path, seed, str(axis))):
