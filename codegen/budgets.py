@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from codegen.emit.context import Compiled, model_context
-from codegen.emit.footprint import constant_bytes
 from codegen.errors import EXIT_INPUT, CodegenError, Problem
 from codegen.options import Options
 from codegen.plan.layout import Layout
@@ -72,8 +71,8 @@ def ram_parts(layout: Layout) -> list[Part]:
             parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: carried from step to step"))
         if s.fresh == "clip":
             parts.append(Part(s.frame_bytes, "state", f"{s.tensor}: all frames, for layers that run at the end"))
-    tiles = layout.cores * -(-layout.fast_bytes // 4) * 4
-    return [*parts, Part(tiles, "scratch", f"tiles: {layout.fast_bytes} B for each of {layout.cores} cores")]
+    tiles = f"tiles: {layout.fast_bytes} B for each of {layout.cores} cores"
+    return [*parts, Part(layout.tile_bytes, "scratch", tiles)]
 
 
 def _nearest(layout: Layout, options: Options, replan: Replan) -> str:
@@ -94,8 +93,7 @@ def _nearest(layout: Layout, options: Options, replan: Replan) -> str:
 def alternatives(options: Options, layout: Layout) -> Iterator[tuple[str, Options]]:
     """Smaller tiles, smaller hops, largest first, then other plans with hop 1. `auto` is the best of the first two."""
     if options.fast_memory is not None and options.ram_budget is not None:
-        rest = layout.ram_bytes - layout.cores * layout.fast_bytes
-        size = (options.ram_budget - rest) // layout.cores // 4 * 4
+        size = (options.ram_budget - layout.ram_bytes + layout.tile_bytes) // layout.cores // 4 * 4
         if 0 < size < layout.fast_bytes:
             yield f"--fast-memory {size}", replace(options, fast_memory=size)
         yield "no --fast-memory", replace(options, fast_memory=None)
@@ -113,7 +111,8 @@ def flash_parts(compiled: Compiled) -> list[Part]:
     """Every constant table of the generated C, frames of padding included, and the structs of the kernels' calls."""
     _, tables = model_context(compiled)
     parts = [Part(t.bytes, "table", f"{key} ({t.comment})" if t.comment else key) for key, t in tables.items()]
-    return [*parts, Part(constant_bytes(compiled)[1], "struct", "what the calls of the kernels are told")]
+    structs = compiled.report.constant_bytes - compiled.report.weight_bytes
+    return [*parts, Part(structs, "struct", "what the calls of the kernels are told")]
 
 
 def _flash(compiled: Compiled, budget: int) -> list[Problem]:

@@ -368,12 +368,14 @@ def _overlay(graph: Graph, plan: StreamPlan, layout: Layout) -> Picture | None:
     ticks += [f"{graph.nodes[i].where}, at the end" for kind, i in layout.order if kind == "end"]
     buffers = layout.overlay.buffers
     spans = {b.name: (b.first_tick, min(b.last_tick, len(ticks) - 1)) for b in buffers}
-    changes = sorted({0, len(ticks), *(t for first, last in spans.values() for t in (first, last + 1))})
+    # Between these ticks nothing changes: a row is live in some steps of its first and its last one only.
+    edges = {t for first, last in spans.values() for t in (first, first + 1, last, last + 1)}
+    edges |= {at for b in buffers for at, _ in b.grows} | {0, len(ticks)}
     live: list[int] = []
-    for start, stop in pairwise(changes):
-        here = [b for b in buffers if _within(start, spans[b.name])]
-        steps = {b.first_step for b in here}
-        most = max((sum(b.bytes for b in here if _within(t, (b.first_step, b.last_step))) for t in steps), default=0)
+    for start, stop in pairwise(sorted(t for t in edges if t <= len(ticks))):
+        here = [(b.steps(start), b.size(start)) for b in buffers if _within(start, spans[b.name])]
+        firsts = {steps[0] for steps, _ in here}
+        most = max((sum(size for steps, size in here if _within(t, steps)) for t in firsts), default=0)
         live += [most] * (stop - start)
     return Picture(tuple(ticks), layout.overlay, spans, tuple(live))
 

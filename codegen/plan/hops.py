@@ -56,9 +56,10 @@ def hop_rows(
     rows = []
     for hop in wanted:
         plan = chosen if hop == chosen.hop else streaming.plan(time, hop)
+        needed = memory
         if plan is not chosen:
-            other = replace(layout(graph, plan, tiled), fast_bytes=memory.fast_bytes, cores=memory.cores)
-        rows.append(_row(graph, weight_bytes, plan, memory if plan is chosen else other))
+            needed = replace(layout(graph, plan, tiled), fast_bytes=memory.fast_bytes, cores=memory.cores)
+        rows.append(_row(graph, weight_bytes, plan, needed))
     return rows
 
 

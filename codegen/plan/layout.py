@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 from codegen.ir.graph import Graph, Node
 from codegen.ops.base import KernelOp
@@ -141,7 +142,11 @@ class Layout:
         """Arena, memory of the tiles, and with several cores a pointer to the call in progress (8 B everywhere).
 
         The struct holds at least one word, so that it is valid C."""
-        return 4 * self.arena_words + self.run_bytes + self.cores * _words(self.fast_bytes)
+        return 4 * self.arena_words + self.run_bytes + self.tile_bytes
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.cores * _words(self.fast_bytes)
 
     @property
     def arena_words(self) -> int:
@@ -173,6 +178,22 @@ class _Problem:
     lives: Lives
     fresh: dict[str, str]
     accumulators: list[Accumulator]
+
+    @cached_property
+    def kept(self) -> list[Buffer]:
+        return lifetimes.kept(self.graph, self.plan, self.lives, self.fresh)
+
+    @cached_property
+    def new_rows(self) -> list[Buffer]:
+        return lifetimes.new_rows(self.graph, self.plan, self.lives, self.fresh)
+
+    @cached_property
+    def at_work(self) -> list[Buffer]:
+        return lifetimes.at_work(self.graph, self.plan, self.lives, self.fresh)
+
+    @cached_property
+    def leads(self) -> Leads:
+        return lifetimes.leads(self.graph, self.plan, self.lives, self.fresh)
 
     def layout(
         self,
@@ -280,34 +301,29 @@ def _place(buffers: list[Buffer], leads: Leads) -> Placement:
 
 
 def _apart(p: _Problem, limit: int | None) -> Layout | None:
-    parts = (p.graph, p.plan, p.lives, p.fresh)
-    new, kept = [*lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)], lifetimes.kept(*parts)
-    leads = lifetimes.leads(*parts)
-    if limit is not None and lower_bound(new, leads) + lower_bound(kept) >= limit:
+    new = [*p.new_rows, *p.at_work]
+    if limit is not None and lower_bound(new, p.leads) + lower_bound(p.kept) >= limit:
         return None
-    arena = _place(new, leads)
+    arena = _place(new, p.leads)
     if p.graph.clip_length is None or p.graph.carried:
         return p.layout("apart", arena, None)
-    overlay = _place(kept, {})
-    gain = _words(overlay.total) + 2 < sum(b.bytes for b in kept)
+    overlay = _place(p.kept, {})
+    gain = _words(overlay.total) + 2 < sum(b.bytes for b in p.kept)
     return p.layout("apart", arena, overlay if gain or "collected" in p.fresh.values() else None)
 
 
 def _joint(p: _Problem, limit: int | None) -> Layout | None:
-    parts = (p.graph, p.plan, p.lives, p.fresh)
-    buffers = [*lifetimes.kept(*parts), *lifetimes.new_rows(*parts), *lifetimes.at_work(*parts)]
-    leads = lifetimes.leads(*parts)
-    if limit is not None and lower_bound(buffers, leads) >= limit:
+    buffers = [*p.kept, *p.new_rows, *p.at_work]
+    if limit is not None and lower_bound(buffers, p.leads) >= limit:
         return None
-    return p.layout("joint", Placement({}, 0, 0), _place(buffers, leads))
+    return p.layout("joint", Placement({}, 0, 0), _place(buffers, p.leads))
 
 
 def _rows(p: _Problem, limit: int | None) -> Layout | None:
-    parts = (p.graph, p.plan, p.lives, p.fresh)
-    rows = lifetimes.rows(*parts)
+    rows = lifetimes.rows(p.graph, p.plan, p.lives, p.fresh, p.leads)
     if rows is None:
         return None
-    buffers = [*rows.buffers, *lifetimes.waiting(p.graph, p.lives), *lifetimes.at_work(*parts)]
+    buffers = [*rows.buffers, *lifetimes.waiting(p.graph, p.lives), *p.at_work]
     leads = rows.leads
     if not rows.groups or (limit is not None and lower_bound(buffers, leads) >= limit):
         return None

@@ -7,7 +7,7 @@ that runs when the sequence is over has a tick of its own behind all others. An 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Graph, Node
@@ -243,8 +243,10 @@ class Rows:
     leads: dict[tuple[str, str], int]
 
 
-def rows(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -> Rows | None:
-    """The rows of a clip with hop 1, where they are few enough for a table.
+def rows(
+    graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str], by_tensor: Mapping[tuple[str, str], int]
+) -> Rows | None:
+    """The rows of a clip with hop 1, where they are few enough for a table; `by_tensor` are its `leads`.
 
     A row is live from the step that makes it (a graph input that is read in place: from the last step of its tick that
     reads it) to the step of the last output frame that reads it.
@@ -267,7 +269,7 @@ def rows(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) ->
             last = max(last, born)
             buffers.append(Buffer(g.name, g.count * size, born[1], last[1], born[0], last[0], linear=True))
     by_row = _row_leads(graph, lives, fresh, groups, {b.name: b for b in buffers})
-    whole = {pair: lead for pair, lead in leads(graph, plan, lives, fresh).items() if not _streams(pair, groups)}
+    whole = {pair: lead for pair, lead in by_tensor.items() if not _streams(pair, groups)}
     return Rows(groups, buffers, by_row | whole)
 
 
