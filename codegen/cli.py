@@ -110,6 +110,8 @@ def _command(
     parser.add_argument("--cores", type=int, metavar="N", help="cut them into at least N tasks for as many cores")
     parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
     parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
+    text = "a state that is an output too (repeatable; all are where no other output is left)"
+    parser.add_argument("--state-output", action="append", metavar="OUT", help=text)
     parser.add_argument("--cut-input", action="append", metavar="TENSOR", help="start at this tensor (repeatable)")
     parser.add_argument("--cut-output", action="append", metavar="TENSOR", help="end at this tensor (repeatable)")
     parser.add_argument("--rate", type=float, metavar="HZ", help="input frames per second, for latencies in ms")
@@ -135,7 +137,7 @@ def _options(args: argparse.Namespace) -> Options:
         given = getattr(args, key, None)
         if given is not None:
             values[key] = given
-    for key in ("state", "cut_input", "cut_output"):
+    for key in ("state", "state_output", "cut_input", "cut_output"):
         listed = values.get(key) or ()
         if not isinstance(listed, list | tuple) or not all(isinstance(item, str) for item in listed):
             raise input_error("options", key, f"{listed}", "a list of texts")

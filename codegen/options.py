@@ -13,8 +13,9 @@ class Options:
 
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed
-    length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step. plan:
-    `stream`, `whole` (one push is the whole input, layer by layer), `hybrid` (a clip streams up to the tensor that
+    length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step.
+    state_output: outputs of such pairs that stay outputs (all do where no other is left). plan: `stream`, `whole`
+    (one push is the whole input, layer by layer), `hybrid` (a clip streams up to the tensor that
     needs the least RAM, the rest runs layer by layer), or `auto`: stream or hybrid, whichever needs less RAM; whole
     where nothing streams, or a clip cannot. rate: input frames per second, for latencies in ms. trace: observe every
     value of every stage. cut_input, cut_output: tensors where the part to build starts and ends
@@ -28,6 +29,7 @@ class Options:
     stream: str | None = None
     endless: bool = False
     state: tuple[str, ...] = ()
+    state_output: tuple[str, ...] = ()
     plan: str = "auto"
     rate: float | None = None
     trace: bool = False

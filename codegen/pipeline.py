@@ -330,7 +330,7 @@ def import_int8(graph: Graph, options: Options) -> Graph:
         graph, problems = make_endless(graph)
         if problems:
             raise CodegenError("endless", problems)
-    return carry_state(graph, options.state)
+    return carry_state(graph, options.state, options.state_output)
 
 
 def load_int8(path: str | Path, options: Options | None = None) -> Graph:

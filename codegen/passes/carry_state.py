@@ -16,51 +16,69 @@ STAGE = "state"
 STATE_WORDS = frozenset(("next", "new", "old", "out", "in", "prev", "previous", "last", "output", "input", "updated"))
 
 
-def carry_state(graph: Graph, states: Sequence[str]) -> Graph:
+def carry_state(graph: Graph, states: Sequence[str], shown: Sequence[str] = ()) -> Graph:
     """Remove the named inputs and outputs from the border and carry them from step to step, rescaled by a table.
 
     A step is one push of the whole input: such a graph is an endless stream of steps. The initial value is real 0.
+    Outputs that are `shown` stay at the border too, and all of them where no other output would remain.
     """
     if not states:
-        return graph
+        return _nothing_shown(graph, shown)
     carried = []
-    inputs, outputs = list(graph.inputs), list(graph.outputs)
+    inputs, fed = list(graph.inputs), []
     for text in states:
         name_in, _, name_out = text.partition("=")
         source = _port(inputs, name_in, text, "input")
-        target = _port(outputs, name_out, text, "output")
+        target = _port(graph.outputs, name_out, text, "output")
         _check_fit(graph, source, target, text)
         inputs.remove(source)
-        outputs.remove(target)
+        fed.append(target.name)
         carried.append(_carried(source, target))
-    if not inputs or not outputs:
-        raise input_error(STAGE, ", ".join(states), "no input or no output remains", "at least one of each")
+    outputs = _still_shown(graph, fed, shown)
+    if not inputs:
+        raise input_error(STAGE, ", ".join(states), "no input remains", "at least one that is no state")
     if any(port.view.time_axis is not None for port in inputs):
         found = "explicit state in a model with a stream axis of its own"
         raise input_error(STAGE, ", ".join(states), found, "one step per inference", "Export the model for one step")
-    graph, held = _held_apart(graph, carried)
-    return replace(graph, inputs=tuple(inputs), outputs=tuple(outputs), carried=tuple(held), clip_length=None)
+    graph, held = _held_apart(graph, outputs, carried)
+    carried = [replace(c, source=held.get(c.source, c.source)) for c in carried]
+    outputs = [replace(p, view=replace(p.view, tensor=held.get(p.tensor, p.tensor))) for p in outputs]
+    return replace(graph, inputs=tuple(inputs), outputs=tuple(outputs), carried=tuple(carried), clip_length=None)
 
 
-def _held_apart(graph: Graph, carried: Sequence[Carried]) -> tuple[Graph, list[Carried]]:
-    """A state whose next value is another state as it is (a delay line, a swap) gets a copy of it.
+def _still_shown(graph: Graph, fed: Sequence[str], shown: Sequence[str]) -> list[Port]:
+    """The outputs that the caller still sees."""
+    for name in shown:
+        if name not in fed:
+            found, allowed = f"'{name}' is not fed back by --state", f"outputs that are: {', '.join(fed)}"
+            raise input_error(STAGE, f"--state-output {name}", found, allowed, "Leave it out: other outputs stay")
+    return [port for port in graph.outputs if port.name not in fed or port.name in shown] or list(graph.outputs)
+
+
+def _nothing_shown(graph: Graph, shown: Sequence[str]) -> Graph:
+    if shown:
+        found = "no output is fed back"
+        raise input_error(STAGE, f"--state-output {shown[0]}", found, "it goes with --state", "Add --state IN=OUT")
+    return graph
+
+
+def _held_apart(graph: Graph, outputs: Sequence[Port], carried: Sequence[Carried]) -> tuple[Graph, dict[str, str]]:
+    """Copies of states that are an output or another state's next value as they are (a delay line, a swap).
 
     States are overwritten one after the other at the end of a step: none may be the source of a later one.
     """
     states = {c.tensor for c in carried}
-    nodes, tensors, result = list(graph.nodes), dict(graph.tensors), []
-    for c in carried:
-        if c.source in states:
-            old, name = tensors[c.source], f"{c.tensor}_next"
-            while name in tensors:
-                name += "_"
+    nodes, tensors, held = list(graph.nodes), dict(graph.tensors), dict[str, str]()
+    for x in (*(c.source for c in carried), *(port.tensor for port in outputs)):
+        if x in states and x not in held:
+            held[x] = f"{x}_next"
+            while held[x] in tensors:
+                held[x] += "_"
+            old, name = tensors[x], held[x]
             tensors[name] = replace(old, name=name)
             copy = Copy((Piece(old.frame_elements, 1),))
-            nodes.append(Node(name, copy, (c.source,), name, c.name, "Identity"))
-            result.append(replace(c, source=name))
-        else:
-            result.append(c)
-    return graph.with_nodes(nodes, tensors), result
+            nodes.append(Node(name, copy, (x,), name, old.onnx_name or x, "Identity"))
+    return graph.with_nodes(nodes, tensors), held
 
 
 def _port(ports: Sequence[Port], name: str, text: str, kind: str) -> Port:
@@ -96,14 +114,14 @@ def _carried(source: Port, target: Port) -> Carried:
 
 
 def hints(graph: Graph) -> list[str]:
-    """`INPUT=OUTPUT` pairs that look like state: equal shapes, related names, and other inputs and outputs remain."""
+    """`INPUT=OUTPUT` pairs that look like state: equal shapes, related names, and another input remains."""
     found: dict[str, str] = {}
     for source in graph.inputs:
         for target in graph.outputs:
             fits = source.view.shape == target.view.shape and source.view.time_axis is None
             if fits and target.name not in found.values() and _related(source.name, target.name):
                 found.setdefault(source.name, target.name)
-    if len(found) in (len(graph.inputs), len(graph.outputs)):
+    if len(found) == len(graph.inputs):
         return []
     return [f"{source}={target}" for source, target in found.items()]
 
