@@ -166,7 +166,7 @@ class HostModel:
         status, counts = self._call("finish", [], None, out)
         self._pushed = 0
         if status < 0:
-            found = "the offline model does not accept a clip of this length"
+            found = "no result for this length: branches differ in length where they join, or it is too short"
             raise input_error(STAGE, "finish", found, "see legal_lengths in report.json", "Pad or cut the input")
         return [o[:n] for o, n in zip(out, counts, strict=True)]
 

@@ -21,7 +21,7 @@ from codegen.ir.graph import Graph, Port
 from codegen.options import Options
 from codegen.output_folder import write_files
 from codegen.pipeline import build_files, cuts, import_model, load_int8
-from codegen.plan.outputs import next_legal
+from codegen.plan.outputs import is_legal, next_legal
 from codegen.plan.streaming import warm_up
 from codegen.reference import whole_clip
 
@@ -143,6 +143,7 @@ def verify(
         feeds = {"random input": random_feed(graph)}
         if data is not None:
             feeds[data.name] = load_data(graph, data)
+            _check_length(graph, data, feeds[data.name])
         for title, feed in feeds.items():
             want = whole_clip.run(graph, feed)
             wrong = _compare_c(result, graph, model, title, feed, want)
@@ -204,7 +205,7 @@ def random_feed(graph: Graph, length: int | None = None, seed: int = SEED) -> di
 
 
 def _legal_length(graph: Graph) -> int:
-    """A length that the offline model accepts and that fills the pipeline."""
+    """A legal length that fills the pipeline."""
     time = graph.time_graph()
     return next_legal(time, max(FREE_LENGTH, warm_up(time) + 16))
 
@@ -225,7 +226,30 @@ def load_data(graph: Graph, data: Path) -> dict[str, Array]:
         if found is None:
             raise input_error("verify", str(data), f"no array {port.name}", f"it has {', '.join(arrays)}")
         feed[port.name] = _first_clip(found, port, steps=bool(graph.carried))
+        try:
+            whole_clip.to_frames(feed[port.name], port.view)
+        except ValueError as error:
+            where, shape = f"{data}, {port.name}", list(found.shape)
+            allowed = f"the model's is {list(port.shape)}"
+            raise input_error(
+                "verify", where, f"shape {shape}: {error}", allowed, "Save the input as the model takes it"
+            ) from error
     return feed
+
+
+def _check_length(graph: Graph, data: Path, feed: Mapping[str, Array]) -> None:
+    """Refuse data of a length that has no result."""
+    lengths = {port.name: len(whole_clip.to_frames(feed[port.name], port.view)) for port in graph.inputs}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} has {n} frames" for name, n in lengths.items())
+        raise input_error("verify", str(data), found, "inputs of equal length", "Cut or pad them")
+    total, time = next(iter(lengths.values())), graph.time_graph()
+    if graph.carried or graph.clip_length is not None or is_legal(time, total):
+        return
+    below = next((n for n in range(total, 0, -1) if is_legal(time, n)), None)
+    near = " and ".join(str(n) for n in (below, next_legal(time, total)) if n is not None)
+    found = f"{total} frames: branches differ in length where they join, or it is too short"
+    raise input_error("verify", str(data), found, f"the nearest lengths are {near}", "Cut or pad the data")
 
 
 def _first_clip(x: Array, port: Port, steps: bool = False) -> Array:

@@ -184,7 +184,7 @@ def run_clips(shop: Workshop, g: Generated, seed: int, compilers: tuple[str, ...
             assert all(status == 0 for status, _ in answers[:-1])
             status = answers[-1][0]
             if want is None:
-                assert status == -1, f"{what}: the offline model does not accept this length, finish says {status}"
+                assert status == -1, f"{what}: operands differ in length, finish says {status}"
                 continue
             assert status == 0, f"{what}: finish says {status}"
             for i, port in enumerate(g.graph.outputs):

@@ -220,7 +220,8 @@ def _node(
     assert isinstance(node.op, KernelOp)
     accumulates = node.op.accumulator() is not None
     pad = _pads_with(node)
-    distinct = list(dict.fromkeys(node.inputs))
+    read = node.inputs[: made.numbers.get("operands")]
+    distinct = list(dict.fromkeys(read))
     streams = []
     for name in [] if accumulates and phase == "end" else distinct:
         s = c.layout.storage[name]
@@ -240,8 +241,8 @@ def _node(
     # A reduction's per-frame work runs over the frames of its input.
     loop = c.layout.storage[node.inputs[0]] if accumulates and phase == "node" else y
     numbers = dict(made.numbers)
-    numbers["second"] = distinct.index(node.inputs[-1])
-    numbers["stream_of"] = [distinct.index(name) for name in node.inputs]
+    numbers["second"] = distinct.index(read[-1])
+    numbers["stream_of"] = [distinct.index(name) for name in read]
     numbers["copy_list"] = [
         copied | {"operand": distinct.index(node.inputs[copied["operand"]])} for copied in numbers.get("copy_list", [])
     ]

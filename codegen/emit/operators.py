@@ -26,7 +26,7 @@ from codegen.ops.island import IslandS8, SelectS8
 from codegen.ops.matmul import MatMulS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.shape import Copy, PadFrames, Truncate
 from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8, LastS8, TransposedConvolution, UpsampleS8
 from codegen.passes.make_endless import SlidingReduceS8
 from codegen.plan.rounding import proof_of
@@ -155,6 +155,11 @@ def _copy(op: Copy, prefix: str) -> Emission:
     for i, start in enumerate(starts):
         copies.append(copy_numbers(sizes, source, target, 0, start, i * block))
     return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copy_list": copies})
+
+
+def _truncate(op: Truncate, prefix: str) -> Emission:
+    copied = copy_numbers([op.size], [1], [1], 0, 0, 0)
+    return Emission("copy", ("rt_copy_s8", "rt_stream"), {"copy_list": [copied], "operands": 1})
 
 
 def _concat(op: ConcatS8, prefix: str) -> Emission:
@@ -532,6 +537,7 @@ EMITTERS: dict[type[KernelOp], Callable[[Any, str], Emission]] = {
     Copy: _copy,
     ConcatS8: _concat,
     PadFrames: _pad,
+    Truncate: _truncate,
     PairS8: _pair,
     SoftmaxS8: _softmax,
     LutChannelsS8: _lut_channels,

@@ -7,7 +7,7 @@ how constants computed from the length (Slice ends, Reshape targets, pads) are k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,7 +34,22 @@ class Poison:
 
 
 Lowered = View | Const | Poison | None
+Values = Mapping[str, Lowered]
 LowerFunction = Callable[[OnnxNode, Sequence["View | Const | None"], "Lowering"], "Sequence[View | Const]"]
+
+
+@dataclass(frozen=True, eq=False)
+class TimedCrop:
+    """A Slice whose bounds along the stream axis (at `place`) are computed from its length; `tensor` is what it writes.
+
+    `timed`: constants that were computed from the length, and their nodes.
+    """
+
+    tensor: str
+    node: OnnxNode
+    place: int
+    timed: dict[str, OnnxNode]
+    opset: int
 
 
 @dataclass
@@ -48,6 +63,8 @@ class Lowering:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    timed: dict[str, OnnxNode] = field(default_factory=dict)
+    crops: list[TimedCrop] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -164,6 +181,10 @@ def lower(
         tuple(ctx.notes),
         taps,
     )
+    if ctx.crops and not ctx.problems:
+        from codegen.frontend.crops import follow_lengths
+
+        return follow_lengths(graph, ctx.crops, ctx.values)
     return graph, ctx.problems
 
 
@@ -195,6 +216,13 @@ def _lower_node(ctx: Lowering, node: OnnxNode, functions: dict[tuple[str, str], 
     for i, name in enumerate(node.outputs):
         if name:
             ctx.values[name] = results[i] if i < len(results) else Poison()
+            if ctx.endless and isinstance(ctx.values[name], Const) and _depends_on_length(ctx, node):
+                ctx.timed[name] = node
+
+
+def _depends_on_length(ctx: Lowering, node: OnnxNode) -> bool:
+    """Whether a constant is computed from a shape of the stream."""
+    return any(name in ctx.timed or isinstance(ctx.values.get(name), View) for name in node.inputs)
 
 
 def _results(

@@ -46,7 +46,7 @@ from codegen.ops.normalize import Affine, folded
 from codegen.ops.pool import GlobalReduce, MaxPoolS8, Pool
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
 from codegen.ops.resample import ConvTranspose, LastFrame, Resample
-from codegen.ops.shape import Concat, Copy, PadFrames
+from codegen.ops.shape import Concat, Copy, PadFrames, Truncate
 from codegen.ops.softmax import Softmax
 from codegen.ops.transposed import LastS8, UpsampleS8
 from codegen.ops.unary import Composite, function_of, is_clamp, with_constant
@@ -158,6 +158,9 @@ class _Builder:
             self.reals[node.output] = chained(base, op)
         elif isinstance(op, Binary):
             self.reals[node.output] = self._bias_added(node) or self._pair(node, op)
+        elif isinstance(op, Truncate):
+            followed = Codes(self.code(node, node.inputs[1]), QParams(1.0, 0))
+            self.reals[node.output] = Pending(node, (self.real(node.inputs[0]), followed))
         elif isinstance(op, Affine):
             self.reals[node.output] = self._normalized(node, op)
         else:
@@ -222,7 +225,7 @@ class _Builder:
 
     def _move(self, op: Op, node: Node, operands: Sequence[Codes]) -> KernelOp | None:
         """The int8 form of an operator that moves or selects codes of one scale."""
-        if isinstance(op, Copy | PadFrames):
+        if isinstance(op, Copy | PadFrames | Truncate):
             return op
         if isinstance(op, Concat):
             return int8.ConcatS8(op.outer, op.sizes, op.inner)
@@ -354,6 +357,10 @@ class _Builder:
             return out if exact else self._table(Codes(out, first.q), functions, q, node)
         operands = []
         for i, operand in enumerate(real.operands):
+            if isinstance(op, Truncate) and i == 1:  # only its length counts
+                assert isinstance(operand, Codes)
+                operands.append(operand)
+                continue
             like = replace(node, output=real.node.inputs[i])
             value: Real = operand
             for function in functions:
@@ -394,7 +401,8 @@ class _Builder:
         if isinstance(real, Codes):
             return real
         if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or selects(real.node.op)):
-            inner = [self.as_codes(operand, node) for operand in real.operands]
+            moved = real.operands[:1] if isinstance(real.node.op, Truncate) else real.operands
+            inner = [self.as_codes(operand, node) for operand in moved]
             if all(c.q.same_codes(inner[0].q) for c in inner):
                 return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
         if isinstance(real, Chain) and isinstance(real.base, Codes):
@@ -490,7 +498,8 @@ def _code_params(graph: Graph) -> dict[str, QParams]:
         for node in graph.nodes:
             if isinstance(node.op, Quantize | Dequantize) or node.output in reals:
                 continue
-            names = [*node.inputs, node.output]
+            read = node.inputs[:1] if isinstance(node.op, Truncate) else node.inputs
+            names = [*read, node.output]
             q = next((known[name] for name in names if name in known), None)
             if q is None or not _carries(node, graph, reals):
                 continue

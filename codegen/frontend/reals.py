@@ -12,9 +12,9 @@ from codegen.ops.base import KernelOp, Op
 from codegen.ops.elementwise import Unary
 from codegen.ops.pool import GlobalReduce, Pool
 from codegen.ops.resample import LastFrame, Resample
-from codegen.ops.shape import Concat, Copy, PadFrames
+from codegen.ops.shape import Concat, Copy, PadFrames, Truncate
 
-MOVES = (Copy, PadFrames, Concat, Resample, LastFrame)
+MOVES = (Copy, PadFrames, Truncate, Concat, Resample, LastFrame)
 
 
 @dataclass(frozen=True, eq=False)

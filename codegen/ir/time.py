@@ -28,7 +28,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Join:
-    """Output j reads frame j of every operand; with one operand: pointwise."""
+    """Output j reads frame j of every operand; with one operand: pointwise.
+
+    Operands must be equally long, but for `shortest`: it reads the first one, and ends with the first that ends.
+    """
+
+    shortest: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from codegen.errors import unsupported
 from codegen.frontend.constants import reshape_target, squeezed
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering, check_one_stream
+from codegen.frontend.lower import Lowering, TimedCrop, check_one_stream
 from codegen.ir.graph import Const
-from codegen.ir.time import Rule, Window
+from codegen.ir.time import Join, Rule, Window
 from codegen.ir.view import Axis, Piece, View, compact, same_lengths
 from codegen.ops.base import Codes, KernelOp, Op
 from codegen.ops.geometry import MAX_WINDOW, window_length
@@ -83,6 +83,22 @@ class PadFrames(KernelOp):
 
 
 @dataclass(frozen=True, eq=False)
+class Truncate(KernelOp):
+    """The first operand's frames, of `size` elements, as long as the second has some too."""
+
+    size: int
+
+    def rule(self) -> Rule:
+        return Join(shortest=True)
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        return xs[0][: len(xs[1])]
+
+    def describe(self) -> str:
+        return "to the shorter length"
+
+
+@dataclass(frozen=True, eq=False)
 class Concat(Op):
     """Joins frames [outer, n_i, inner] along the middle axis."""
 
@@ -145,8 +161,10 @@ def lower_pad(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering
     return [_padded(node, x, both, fill, ctx)]
 
 
-def _padded(node: OnnxNode, x: View, amounts: dict[int, tuple[int, int]], fill: float, ctx: Lowering) -> View:
-    moved = {i: ab for i, ab in amounts.items() if ab != (0, 0)}
+def _padded(
+    node: OnnxNode, x: View, amounts: dict[int, tuple[int, int]], fill: float, ctx: Lowering, always: bool = False
+) -> View:
+    moved = {i: ab for i, ab in amounts.items() if ab != (0, 0) or always}
     if not moved:
         return x
     largest = max(max(pair) for pair in moved.values())
@@ -179,7 +197,7 @@ def _padded(node: OnnxNode, x: View, amounts: dict[int, tuple[int, int]], fill: 
 
 
 def lower_slice(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    """Slice with constant bounds: a crop along the stream axis, a gather inside the frame."""
+    """A crop along the stream axis (`frontend.crops` has bounds computed from lengths), a gather inside the frame."""
     x = args[0]
     assert isinstance(x, View)
     if any(isinstance(arg, View) for arg in args[1:]):
@@ -192,7 +210,8 @@ def lower_slice(node: OnnxNode, args: Sequence[View | Const | None], ctx: Loweri
         size = x.shape[axis]
         first, last, stride = slice(start, end, step).indices(size)
         count = len(range(first, last, stride))
-        if count == size and stride == 1:
+        timed = any(piece.is_time for piece in x.axes[axis]) and any(name in ctx.timed for name in node.inputs[1:3])
+        if count == size and stride == 1 and not timed:
             continue
         if count == 0:
             raise unsupported(STAGE, node.title, f"an empty slice {start}:{end}:{step} of {size}")
@@ -204,7 +223,11 @@ def lower_slice(node: OnnxNode, args: Sequence[View | Const | None], ctx: Loweri
         else:
             gathers[axis] = (first, stride, count)
     x = gather_steps(node, x, gathers, ctx) if gathers else x
-    return [_padded(node, x, crops, 0.0, ctx)]
+    if not crops or not any(name in ctx.timed for name in node.inputs[1:3]):
+        return [_padded(node, x, crops, 0.0, ctx)]
+    y = _padded(node, x, crops, 0.0, ctx, always=True)
+    ctx.crops.append(TimedCrop(y.tensor, node, axes.index(next(iter(crops))), ctx.timed, ctx.model.opset))
+    return [y]
 
 
 def _slice_bounds(
@@ -310,6 +333,6 @@ RULES = {
     ),
     "Transpose": "any permutation; relabels, or one copy inside the frame where a kernel needs another order",
     "Pad": "mode constant with constant pads (negative ones crop), along the stream too",
-    "Slice": "constant bounds; along the stream with step 1 (a crop), inside the frame with any step",
+    "Slice": "constant bounds, or another tensor's end; along the stream with step 1, inside the frame with any step",
     "Concat": "inside the frame (operands of any scales)",
 }

@@ -19,7 +19,7 @@ from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.shape import Copy, PadFrames, Truncate
 from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
 from codegen.passes.code_intervals import Interval, reads_padding
 
@@ -149,6 +149,11 @@ def _pad(op: PadFrames, size_y: int, xs: Sequence[Interval]) -> Coupling | None:
     return Coupling(_each(size_y) % op.frame_in[-1], (_each(xs[0].low.size) % op.frame_in[-1],))
 
 
+def _truncate(op: Truncate, size_y: int, xs: Sequence[Interval]) -> Coupling:
+    """Of the second operand no element is read, only its length."""
+    return Coupling(_each(size_y), (_each(size_y), _each(xs[1].low.size)), lambda kept: kept)
+
+
 def _upsample(op: UpsampleS8, size_y: int, xs: Sequence[Interval]) -> Coupling | None:
     if not op.frame_in or op.index[-1] != tuple(range(op.frame_in[-1])):
         return None
@@ -170,5 +175,6 @@ RULES: dict[type, Callable[[Any, int, Sequence[Interval]], Coupling | None]] = {
     ReduceS8: _reduce,
     Copy: _copy,
     PadFrames: _pad,
+    Truncate: _truncate,
     UpsampleS8: _upsample,
 }

@@ -18,7 +18,7 @@ from codegen.ops.conv import ConvAccS8, Convolution, ConvS8, Requantize
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, channel_tables
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.shape import Copy, PadFrames, Truncate
 from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
 from codegen.passes.channel_coupling import Mask
 from codegen.passes.code_intervals import Interval
@@ -142,6 +142,10 @@ def _pad(op: PadFrames, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interva
     return replace(op, frame_in=(*op.frame_in[:-1], kept))
 
 
+def _truncate(op: Truncate, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> Truncate:
+    return replace(op, size=int(y.sum()))
+
+
 def _upsample(op: UpsampleS8, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> UpsampleS8:
     kept = int(_channels(y, op.frame_in[-1]).sum())
     return replace(op, frame_in=(*op.frame_in[:-1], kept), index=(*op.index[:-1], tuple(range(kept))))
@@ -162,5 +166,6 @@ RULES: dict[type, Callable[[Any, Mask, Sequence[Mask], Sequence[Interval]], Op |
     ReduceS8: _reduce,
     Copy: _copy,
     PadFrames: _pad,
+    Truncate: _truncate,
     UpsampleS8: _upsample,
 }

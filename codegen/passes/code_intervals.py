@@ -25,7 +25,7 @@ from codegen.ops.geometry import Geometry
 from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.reduce import AveragePoolS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.shape import Copy, PadFrames, Truncate
 from codegen.ops.transposed import LastS8, UpsampleS8
 
 Values = npt.NDArray[np.int64]
@@ -193,6 +193,10 @@ def _pad(op: PadFrames, xs: Sequence[Interval]) -> Interval:
     return made.with_code(op.code) if max(op.time) > 0 else made
 
 
+def _truncate(op: Truncate, xs: Sequence[Interval]) -> Interval:
+    return xs[0]
+
+
 def _upsample(op: UpsampleS8, xs: Sequence[Interval]) -> Interval:
     return xs[0].at(upsample_index(op))
 
@@ -220,6 +224,7 @@ RULES: dict[type, Callable[[Any, Sequence[Interval]], Interval]] = {
     ReduceS8: _reduce,
     Copy: _copy,
     PadFrames: _pad,
+    Truncate: _truncate,
     UpsampleS8: _upsample,
     LastS8: _last,
 }

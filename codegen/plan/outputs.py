@@ -1,4 +1,4 @@
-"""What a caller sees: frames per push and at finish, latency, and the clip lengths that the offline model accepts.
+"""What a caller sees: frames per push and at finish, latency, and the clip lengths at which its joins agree.
 
 Sources: RINGS.md section 4 and 5. All clock values and latencies in network input frames.
 """

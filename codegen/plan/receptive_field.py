@@ -24,7 +24,7 @@ from codegen.ir.time import (
     Upsample,
     Window,
 )
-from codegen.plan.rules import ended_tensors, held_back, lengths_with_faults, plan_error, reads
+from codegen.plan.rules import ended_tensors, held_back, joins_shortest, lengths_with_faults, plan_error, reads
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,10 @@ def _forward(rule: Rule, sources: list[Extent]) -> Extent:
         step = x.S / rule.stride
         behind = (rule.extent - 1 - rule.left) * step
         return Extent(step, _add(x.a, -behind), _add(x.b, rule.left * step), _add(x.wait, (rule.left + e) * step))
-    starts = [source.a for source in sources if source.a is not None]
-    unbounded = isinstance(rule, Recurrent) or len(starts) < len(sources)
-    ends = [source.b for source in sources if source.b is not None]
+    read = sources[:1] if joins_shortest(rule) else sources
+    starts = [source.a for source in read if source.a is not None]
+    unbounded = isinstance(rule, Recurrent) or len(starts) < len(read)
+    ends = [source.b for source in read if source.b is not None]
     waits = [source.wait for source in sources if source.wait is not None]
     return Extent(x.S, None if unbounded else min(starts), max(ends), max(waits))
 
@@ -153,7 +154,7 @@ def reverse(graph: TimeGraph, output: str) -> dict[str, Reverse]:
         if node.output not in need:
             continue
         wanted = _backward(node.rule, need[node.output])
-        for x in node.inputs:
+        for x in node.inputs[:1] if joins_shortest(node.rule) else node.inputs:
             need[x] = _union(need[x], wanted) if x in need else wanted
     return need
 
@@ -187,7 +188,7 @@ def joins(graph: TimeGraph, extents: dict[str, Extent]) -> list[JoinNote]:
     """Remarks on joins: unequal S is an error, a different centre a note, a different b as well a warning."""
     notes = []
     for node in graph.nodes:
-        for y in node.inputs[1:]:
+        for y in () if joins_shortest(node.rule) else node.inputs[1:]:
             note = _join_note(node.name, node.inputs[0], y, extents)
             if note is not None:
                 notes.append(note)
@@ -245,7 +246,7 @@ def _spread(rule: Rule, sources: list[list[int]], frames: int) -> list[int]:
     for j in range(frames):
         indices = [min(i, size - 1) for i in reads(rule, j)] if isinstance(rule, Upsample) else reads(rule, j)
         bits = whole if isinstance(rule, Recurrent) else 0
-        for source in sources:
+        for source in sources[:1] if joins_shortest(rule) else sources:
             for i in indices:
                 if 0 <= i < size:
                     bits |= source[i]

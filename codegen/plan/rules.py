@@ -47,6 +47,11 @@ def is_ending(rule: Rule) -> bool:
     return isinstance(rule, Reduce | Last)
 
 
+def joins_shortest(rule: Rule) -> bool:
+    """True for a join whose operands may differ in length."""
+    return isinstance(rule, Join) and rule.shortest
+
+
 def count(rule: Rule, available: Sequence[int]) -> int:
     """Signed number of output frames that `available` frames of each operand allow (RINGS.md section 1)."""
     if isinstance(rule, Window):
@@ -61,7 +66,8 @@ def count(rule: Rule, available: Sequence[int]) -> int:
 
 
 def raw_length(rule: Rule, lengths: Sequence[int]) -> int:
-    """Output length in frames before clipping at 0, for operands of positive length; a join takes its first operand.
+    """Output length in frames before clipping at 0, for operands of positive length; a join takes its first operand,
+    or the shortest one.
 
     Ceil mode: windows may hang over the right end, but every window starts before the right padding (ONNX pools).
     """
@@ -75,6 +81,8 @@ def raw_length(rule: Rule, lengths: Sequence[int]) -> int:
         return rule.factor * x
     if isinstance(rule, Transposed):
         return (x - 1) * rule.stride + rule.extent - rule.left - rule.right + rule.output_padding
+    if joins_shortest(rule):
+        return min(lengths)
     if isinstance(rule, Reduce):
         return 1
     if isinstance(rule, Last):
@@ -164,7 +172,7 @@ def lengths_with_faults(graph: TimeGraph, total: int) -> tuple[dict[str, int], l
     faults: list[str] = []
     for node in graph.nodes:
         sources = [length[x] for x in node.inputs]
-        if any(x != sources[0] for x in sources):
+        if not joins_shortest(node.rule) and any(x != sources[0] for x in sources):
             faults.append(node.name)
         length[node.output] = max(0, raw_length(node.rule, sources)) if min(sources) > 0 else 0
     return length, faults

@@ -11,7 +11,7 @@ from math import gcd
 from typing import Literal
 
 from codegen.ir.time import Last, Reduce, Rule, TimeNode, Transposed, Upsample, Window
-from codegen.plan.rules import held_back
+from codegen.plan.rules import held_back, joins_shortest
 
 Kind = Literal["clock", "affine", "min"]
 
@@ -116,7 +116,10 @@ def add_count(table: StepTable, node: TimeNode) -> None:
 
 def add_length(table: StepTable, node: TimeNode) -> None:
     """Bind the length L of the node's output, unclipped (RINGS.md section 5; the same as rules.raw_length)."""
-    table.of[node.output] = _length(table, node.rule, table.of[node.inputs[0]])
+    if joins_shortest(node.rule):
+        table.of[node.output] = table.minimum([table.of[x] for x in node.inputs])
+    else:
+        table.of[node.output] = _length(table, node.rule, table.of[node.inputs[0]])
 
 
 def _length(table: StepTable, rule: Rule, source: int) -> int:

@@ -18,6 +18,7 @@ from codegen.plan.rules import (
     PlanError,
     counts,
     ended_tensors,
+    joins_shortest,
     lengths,
     lengths_with_faults,
     lowest_read,
@@ -279,7 +280,7 @@ def plan(graph: TimeGraph, hop: int = 1) -> StreamPlan:
     pairs: dict[tuple[int, int, int, int], tuple[str, str]] = {}
     for node in graph.nodes:
         x = node.inputs[0]
-        for y in node.inputs[1:]:
+        for y in () if joins_shortest(node.rule) else node.inputs[1:]:
             key = (total.of[x], shortest[x], total.of[y], shortest[y])
             if key[:2] != key[2:]:
                 pairs.setdefault(key, (x, y))
