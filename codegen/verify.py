@@ -246,8 +246,8 @@ def _check_length(graph: Graph, data: Path, feed: Mapping[str, Array]) -> None:
     total, time = next(iter(lengths.values())), graph.time_graph()
     if graph.carried or graph.clip_length is not None or is_legal(time, total):
         return
-    below = next((n for n in range(total, 0, -1) if is_legal(time, n)), None)
-    near = " and ".join(str(n) for n in (below, next_legal(time, total)) if n is not None)
+    below = next((n for n in range(total, 0, -1) if is_legal(time, n)), 0)
+    near = " and ".join(str(n) for n in (below, next_legal(time, total)) if n and is_legal(time, n))
     found = f"{total} frames: branches differ in length where they join, or it is too short"
     raise input_error("verify", str(data), found, f"the nearest lengths are {near}", "Cut or pad the data")
 
