@@ -90,7 +90,7 @@ def test_p01_no_final_quantize(shop: Workshop) -> None:
     check_op(shop, net.model(), runtime="ties")
 
 
-@pytest.mark.parametrize("opset", [10, 11, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23])
+@pytest.mark.parametrize("opset", [10, 11, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25])
 def test_p02_opsets_and_ir_versions(shop: Workshop, opset: int) -> None:
     """Also imports of domains that no node uses, and axes as attribute or input."""
     net = Net("int8", seed=4, opset=opset)
@@ -105,10 +105,7 @@ def test_p02_opsets_and_ir_versions(shop: Workshop, opset: int) -> None:
     for domain in ("ai.onnx.ml", "ai.onnx.training", "com.microsoft.nchwc", "org.pytorch.aten"):
         model.opset_import.append(helper.make_opsetid(domain, 1))
     model.ir_version = {10: 6, 11: 6, 13: 7, 15: 8, 18: 9}.get(opset, 10)
-    if opset < 23:
-        check_op(shop, model)
-    else:
-        check_op(shop, model, runtime="none")
+    check_op(shop, model)
 
 
 def test_p02_constant_nodes(shop: Workshop) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def recurrent(op: str, direction: str) -> Callable[[], onnx.ModelProto]:
         gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op]
         w = [net.const(np.zeros((both, gates * 5, n), np.float32)) for n in (4, 5)]
         out = net.node(op, [net.dequantize(x), *w], "odd", hidden_size=5, direction=direction)
-        net.output(net.quantize(out, x.real))
+        net.output(net.quantize(out, x.real[:, np.newaxis]))
         return net.model()
 
     return make
@@ -229,3 +229,90 @@ def test_all_problems_in_one_go(shop: Workshop) -> None:
         "stride 6",
     ):
         assert part in text, f"{part} is missing in\n{text}"
+
+
+def int64s(*values: int) -> np.ndarray:
+    return np.asarray(values, np.int64)
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+EMPTY: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any]]] = {
+    "conv": ("Conv", (zeros(0, 4, 3),), {}),
+    "conv_bias": ("Conv", (zeros(0, 4, 3), zeros(0)), {}),
+    "conv_kernel": ("Conv", (zeros(3, 4, 0),), {}),
+    "grouped": ("Conv", (zeros(0, 2, 3),), {"group": 2}),
+    "transposed": ("ConvTranspose", (zeros(4, 0, 3),), {}),
+    "transposed_kernel": ("ConvTranspose", (zeros(4, 2, 0),), {}),
+    "max_pool": ("MaxPool", (), {"kernel_shape": [0]}),
+    "average_pool": ("AveragePool", (), {"kernel_shape": [0]}),
+    "matmul": ("MatMul", (zeros(5, 0),), {}),
+    "slice": ("Slice", (int64s(2), int64s(2), int64s(1)), {}),
+    "gather": ("Gather", (np.zeros((0,), np.int64),), {"axis": 1}),
+    "split": ("Split", (int64s(0, 4),), {"axis": 1}),
+    "pad": ("Pad", (int64s(0, -4, 0, 0, 0, 0),), {}),
+    "expand": ("Expand", (int64s(0, 4, 5),), {}),
+    "reshape": ("Reshape", (int64s(1, 0, 0, 0),), {"allowzero": 1}),
+    "add": ("Add", (zeros(1, 0, 5),), {}),
+}
+
+
+@pytest.mark.parametrize("float_weights", [True, False])
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_size_of_zero_is_refused(shop: Workshop, name: str, float_weights: bool) -> None:
+    op, constants, attrs = EMPTY[name]
+    net = Net(seed=3)
+    x = net.input([1, 4, 5])
+    inputs = [net.dequantize(x)]
+    for array in constants:
+        quantized = array.dtype == np.float32 and not float_weights
+        codes = [net.const(array.astype(np.int8)), net.const(np.float32(0.5)), net.const(np.int8(0))]
+        inputs.append(net.node("DequantizeLinear", codes, "w") if quantized else net.const(array))
+    net.output(net.quantize(net.node(op, inputs, "odd", **attrs), x.real))
+    with pytest.raises(CodegenError) as caught:
+        build(shop.save(net.model()))
+    assert caught.value.exit_code == EXIT_UNSUPPORTED and "odd" in str(caught.value)
+
+
+DECLARED: dict[str, tuple[str, int, Sequence[int | str] | None, str]] = {
+    "channels": ("codes", TensorProto.INT8, [1, 9, "T"], "declared shape [1, 9, T]; the graph computes [1, 4, T]"),
+    "batch": ("codes", TensorProto.INT8, [2, 4, "T"], "declared shape [2, 4, T]"),
+    "rank": ("codes", TensorProto.INT8, [1, "T"], "declared shape [1, T]"),
+    "scalar": ("codes", TensorProto.INT8, [], "declared shape []"),
+    "type": ("codes", TensorProto.FLOAT, [1, 4, "T"], "declared as float32; the graph computes int8"),
+    "sign": ("codes", TensorProto.UINT8, [1, 4, "T"], "declared as uint8; the graph computes int8"),
+    "real": ("float", TensorProto.INT8, [1, 4, "T"], "declared as int8; the graph computes float32"),
+    "half": ("float", TensorProto.FLOAT16, [1, 4, "T"], "declared as float16; the graph computes float32"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_contradictory_output_is_refused(shop: Workshop, name: str) -> None:
+    border, kind, dims, text = DECLARED[name]
+    net, x = start()
+    net.output(net.conv(x, 4, [3]), border)
+    model = net.model()
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, kind, dims))
+    with pytest.raises(CodegenError) as caught:
+        build(shop.save(model))
+    assert caught.value.exit_code == EXIT_UNSUPPORTED and text in str(caught.value)
+
+
+FITS = [([1, 4, 6], True), ([1, 4, 5], False), (["N", "C", "t"], True), (None, True)]
+
+
+@pytest.mark.parametrize(("dims", "fits"), FITS)
+def test_a_declared_clip(shop: Workshop, dims: Sequence[int | str] | None, fits: bool) -> None:
+    """A clip's frames are part of the shape; symbols, and no shape at all, contradict nothing."""
+    net = Net(seed=3)
+    net.output(net.conv(net.input([1, 4, 8]), 4, [3]))
+    model = net.model()
+    name = model.graph.output[0].name
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(name, TensorProto.INT8, dims))
+    if fits:
+        assert build(shop.save(model))
+        return
+    with pytest.raises(CodegenError, match=r"declared shape \[1, 4, 5\]; the graph computes \[1, 4, 6\]"):
+        build(shop.save(model))

@@ -19,7 +19,7 @@ from codegen.errors import CodegenError, Problem, input_error, unsupported
 from codegen.frontend.cut import NO_CUTS, Cuts, cut
 
 STAGE = "load"
-OPSETS = range(10, 24)
+OPSETS = range(10, 26)
 NEWEST_IR = int(onnx.IR_VERSION)  # what the installed onnx package reads
 MAX_TENSOR_BYTES = 1 << 30
 

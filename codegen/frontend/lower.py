@@ -15,7 +15,7 @@ import numpy as np
 from codegen.errors import CodegenError, Problem, unsupported
 from codegen.frontend import schema
 from codegen.frontend.constants import fold
-from codegen.frontend.load import Model, OnnxNode, printable
+from codegen.frontend.load import Model, OnnxNode, Value, printable
 from codegen.frontend.stream_axis import PinnedInput
 from codegen.ir.graph import Const, Graph, Node, Port, Tensor
 from codegen.ir.view import Axis, Piece, View, compact
@@ -70,6 +70,11 @@ class Lowering:
         if text not in self.notes:
             self.notes.append(text)
 
+    def is_read(self, name: str) -> bool:
+        """Whether a node or an output of the model reads this value."""
+        readers = [*(node.inputs for node in self.model.nodes), [value.name for value in self.model.outputs]]
+        return bool(name) and any(name in names for names in readers)
+
     def tensor(self, view: View) -> Tensor:
         return self.tensors[view.tensor]
 
@@ -102,6 +107,8 @@ class Lowering:
         self, op: Op, inputs: Sequence[str], frame_shape: Sequence[int], length: int, node: OnnxNode, name: str = ""
     ) -> str:
         """Append an operator; returns the tensor it writes."""
+        if 0 in frame_shape:
+            raise _empty(node, f"a frame of shape {list(frame_shape)}")
         out = self.new_tensor(name or node.outputs[0], frame_shape, length)
         title = node.name or node.outputs[0]
         self.nodes.append(Node(out, op, tuple(inputs), out, title, node.op_type, node.path))
@@ -260,7 +267,39 @@ def _call(
         hint = "Use the standard operator" if known else hint
         raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
     schema.check(node, ctx.model.opset)
-    return function(node, args, ctx)
+    results = function(node, args, ctx)
+    empty = next((r.shape for r in results if isinstance(r, View) and 0 in r.shape), None)
+    if empty is not None:
+        raise _empty(node, f"its result of shape {list(empty)}")
+    return results
+
+
+def _empty(node: OnnxNode, what: str) -> CodegenError:
+    return unsupported(STAGE, node.title, f"{what} has a dimension of zero", "sizes of 1 and more", "Remove the layer")
+
+
+def _contradiction(ctx: Lowering, value: Value, made: View) -> tuple[str, str] | None:
+    """(declared, computed) where the file declares an output as something else than what the graph computes.
+
+    A number for the endless axis is one length of many, as traced models have it.
+    """
+    dtype = ctx.code_type(made) or "float32"
+    if value.dtype != dtype:
+        return f"declared as {value.dtype}", f"the graph computes {dtype}"
+    shape: list[int | str] = list(made.shape)
+    if ctx.endless and made.time_axis is not None:
+        shape[made.time_axis] = "T"
+    if value.shape is None or (len(shape) == len(value.shape) and all(map(_agree, value.shape, shape))):
+        return None
+    return f"declared shape [{_dims(value.shape)}]", f"the graph computes [{_dims(shape)}]"
+
+
+def _agree(declared: int | str, computed: int | str) -> bool:
+    return isinstance(declared, str) or isinstance(computed, str) or declared == computed
+
+
+def _dims(shape: Sequence[int | str]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _outputs(ctx: Lowering) -> list[Port]:
@@ -273,6 +312,10 @@ def _outputs(ctx: Lowering) -> list[Port]:
         elif lowered is None:
             ctx.problems.append(Problem(f"output {printable(value.name)}", "no node computes it"))
         elif isinstance(lowered, View):
+            contradiction = _contradiction(ctx, value, lowered)
+            if contradiction:
+                where, hint = f"output {printable(value.name)}", "Infer the shapes again, or remove the declared one"
+                ctx.problems.append(Problem(where, *contradiction, hint))
             declared = value.shape or lowered.shape
             ports.append(Port(value.name, lowered, value.dtype, declared))
     return ports

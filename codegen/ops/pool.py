@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.errors import unsupported
-from codegen.frontend.load import OnnxNode
+from codegen.frontend.load import OnnxNode, printable
 from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
 from codegen.ir.time import Join, Reduce, Rule
@@ -83,8 +83,9 @@ class GlobalReduce(Op):
 def lower_pool(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
     x = args[0]
     assert isinstance(x, View)
-    if len(node.outputs) > 1 and node.outputs[1]:
-        raise unsupported(STAGE, node.title, "its Indices output", "the pooled values only", "Remove the output")
+    if len(node.outputs) > 1 and ctx.is_read(node.outputs[1]):
+        found = f"its Indices output {printable(node.outputs[1])} is read"
+        raise unsupported(STAGE, node.title, found, "the pooled values only", "Remove what reads the output")
     kernel = node.attrs.get("kernel_shape")
     if kernel is None:
         raise unsupported(STAGE, node.title, "no kernel_shape")
@@ -170,7 +171,7 @@ ANALYZED = {
     **{f"Reduce{name}": "no int8 form" for name in ("Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
 }
 RULES = {
-    "MaxPool": "1 to 3 axes; pads smaller than the kernel, dilations, ceil_mode; no Indices output",
+    "MaxPool": "1 to 3 axes; pads smaller than the kernel, dilations, ceil_mode; nothing reads its Indices",
     "AveragePool": "1 to 3 axes; pads smaller than the kernel, count_include_pad, ceil_mode",
     **dict.fromkeys(
         ("GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),

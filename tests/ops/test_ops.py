@@ -18,6 +18,7 @@ from models import Act, Net
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.errors import CodegenError
+from codegen.frontend.load import OPSETS
 from codegen.host import HostModel
 
 RELU = [("Relu", ())]
@@ -504,7 +505,7 @@ def test_without_a_stream_axis(shop: Workshop, dtype: str, border: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("opset", range(10, 24))
+@pytest.mark.parametrize("opset", OPSETS)
 def test_opsets(shop: Workshop, opset: int, form: str) -> None:
     """DequantizeLinear exists from 10 on; per-axis scales from 13; the shape of a QDQ chain is the same in all."""
     net = Net("uint8", form=form, seed=opset, opset=opset, per_channel=True)
@@ -516,7 +517,7 @@ def test_opsets(shop: Workshop, opset: int, form: str) -> None:
     check_op(shop, net.model())
 
 
-@pytest.mark.parametrize("opset", [9, 24])
+@pytest.mark.parametrize("opset", [OPSETS[0] - 1, OPSETS[-1] + 1])
 def test_opsets_outside_the_range(shop: Workshop, opset: int) -> None:
     net = Net("uint8", seed=1)
     net.output(net.conv(net.input([1, 3, "T"]), 4, [3]))
@@ -591,3 +592,29 @@ def test_numpy_helper_round_trip_of_the_builder() -> None:
         codes = y.codes("int8")
         assert np.unique(codes).size > 60 and codes.min() < -100 and codes.max() > 100
         assert all(numpy_helper.to_array(c).size for c in net.constants)
+
+
+@pytest.mark.parametrize("on_codes", [True, False])
+def test_max_pool_indices_that_nobody_reads(shop: Workshop, on_codes: bool) -> None:
+    check_op(shop, indexed_pool(on_codes, read=False))
+
+
+@pytest.mark.parametrize("on_codes", [True, False])
+def test_max_pool_indices_that_are_read(shop: Workshop, on_codes: bool) -> None:
+    with pytest.raises(CodegenError, match="its Indices output at is read") as caught:
+        shop.build(indexed_pool(on_codes, read=True))
+    assert caught.value.exit_code == 3
+
+
+def indexed_pool(on_codes: bool, read: bool) -> onnx.ModelProto:
+    net = Net("int8", seed=8)
+    x = net.conv(net.input([1, 3, 12]), 4, [3])
+    pooled = helper.make_node(
+        "MaxPool", [x.name if on_codes else net.dequantize(x)], ["best", "at"], "pool", kernel_shape=[2], strides=[2]
+    )
+    net.nodes.append(pooled)
+    real = x.real.reshape(1, 4, 5, 2).max(axis=3)
+    net.output(Act("best", real, x.scale, x.zero) if on_codes else net.quantize("best", real))
+    if read:
+        net.outputs.append(helper.make_tensor_value_info("at", TensorProto.INT64, [1, 4, 5]))
+    return net.model()

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from checks import require_tool, run_tool
 
+from codegen.emit.operators import MOST_TAPS
+
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 SANITIZERS = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -30,6 +32,12 @@ int main(void)
     return code != 42;
 }
 """
+
+
+def test_most_taps_is_one_number() -> None:
+    """The importer lays depthwise weights out for kernels that hold so many taps on the stack."""
+    text = (ROOT / "runtime_c" / "rt_conv_s8.h").read_text(encoding="utf-8")
+    assert re.findall(r"RT_MOST_TAPS = (\d+)", text) == [str(MOST_TAPS)]
 
 
 def need(*tools: str) -> None:
