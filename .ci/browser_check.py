@@ -22,7 +22,8 @@ from typing import Any
 import models
 import onnx.parser
 
-from codegen import Options, analyze, html
+from codegen import Options, analyze
+from codegen.report import html
 
 ROOT = Path(__file__).resolve().parents[1]
 IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from codegen.ops.einsum import parse
-from codegen.ops.shape import Copy
+from codegen.frontend.onnx.einsum import parse
+from codegen.ops.move import Copy
 from codegen.pipeline import load_int8
 
 Shape = tuple[int, ...]

@@ -30,7 +30,7 @@ from torch import nn
 
 from codegen import CodegenError, Options
 from codegen.quantize import prepare, static
-from codegen.verify import verify
+from codegen.verify.verification import verify
 
 EXPORTERS = ("dynamo", "legacy")
 FORMATS = ("QDQ", "QOperator")

@@ -15,12 +15,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from codegen import html, output_folder, pipeline
+from codegen import output_folder, pipeline
 from codegen.emit.names import KEYWORDS
-from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error
-from codegen.frontend.load import printable
+from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error, printable
 from codegen.options import PLANS, Options
-from codegen.report import OutputRow, Report
+from codegen.report import html
+from codegen.report.rows import OutputRow, Report
 from codegen.version import VERSION
 
 CONFIG_FILE = "codegen.toml"
@@ -200,7 +200,7 @@ def _analyze(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from codegen.verify import verify
+    from codegen.verify.verification import verify
 
     with _progress(args, "verifying"):
         result = verify(args.model, _options(args), args.data, args.cc)
@@ -241,7 +241,7 @@ def _quantize(args: argparse.Namespace) -> int:
 
 
 def _ops(args: argparse.Namespace) -> int:
-    from codegen import operators
+    from codegen.frontend.onnx import table as operators
 
     if args.json:
         print(json.dumps(operators.to_json(), indent=1))

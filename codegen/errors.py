@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 EXIT_MISMATCH = 1
+
+
 EXIT_INPUT = 2
+
+
 EXIT_UNSUPPORTED = 3
+
+
 EXIT_INTERNAL = 4
+
+
+IMPORT = "import"  # the stage that turns ONNX operators into a graph
 
 
 @dataclass(frozen=True)
@@ -45,3 +54,8 @@ def input_error(stage: str, where: str, found: str, allowed: str = "", hint: str
 def unsupported(stage: str, where: str, found: str, allowed: str = "", hint: str = "") -> CodegenError:
     """A model that cannot be built (exit code 3)."""
     return CodegenError(stage, Problem(where, found, allowed, hint), EXIT_UNSUPPORTED)
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped: names come from the file and end up in messages."""
+    return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text

@@ -7,16 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codegen import budgets
-from codegen import report as reporting
 from codegen.emit import files
 from codegen.emit.context import Compiled
 from codegen.emit.footprint import constant_bytes
 from codegen.emit.names import identifier
 from codegen.emit.operators import emission
 from codegen.errors import CodegenError, Problem, unsupported
-from codegen.frontend import qdq
 from codegen.frontend.cut import Cuts
 from codegen.frontend.read import ReadModel, read, require
+from codegen.int8.builder import to_int8
 from codegen.ir.graph import Graph
 from codegen.ir.time import Unstreamable
 from codegen.ops.base import KernelOp
@@ -32,7 +31,8 @@ from codegen.plan.layout import Layout, layout_below
 from codegen.plan.order import orders
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.plan.tiling import TilePlan, plan_layers
-from codegen.report import PlanRow, TileRow
+from codegen.report.make import analyse_graph, make_report, with_constants, with_notes
+from codegen.report.rows import PlanRow, Report, TileRow
 from codegen.version import VERSION
 
 WHOLE_CLIP = "one push is the whole clip"
@@ -84,10 +84,10 @@ def compile_model(path: Path, options: Options) -> Compiled:
 def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Options) -> Compiled:
     """What can be said and emitted of a model once its plan is chosen."""
     graph, stream, memory = chosen.graph, chosen.stream, chosen.memory
-    extents, joins = reporting.analyse_graph(graph)
+    extents, joins = analyse_graph(graph)
     graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
     weights = _weight_bytes(graph)
-    report = reporting.make_report(graph, extents, stream, memory, weights, options.rate, joins)
+    report = make_report(graph, extents, stream, memory, weights, options.rate, joins)
     cut = [name for name, plan in chosen.tiles.items() if plan.is_cut]
     report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory, cut)), plan=chosen.row)
     named = {node.name: node.onnx_name for node in graph.nodes}
@@ -97,7 +97,7 @@ def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Optio
     compiled = Compiled(
         graph, extents, stream, memory, chosen.tiles, report, name, path.name, digest, VERSION, options.trace
     )
-    return replace(compiled, report=reporting.with_constants(report, *constant_bytes(compiled)))
+    return replace(compiled, report=with_constants(report, *constant_bytes(compiled)))
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _no_cut(graph: Graph, whole: bool) -> CodegenError:
 
 def _check_joins(graph: Graph) -> None:
     """Refuse joins of branches with unequal strides, all at once."""
-    _, joins = reporting.analyse_graph(graph)
+    _, joins = analyse_graph(graph)
     where = {node.name: node.where for node in graph.nodes}
     hint = "Stride or resample (Resize, ConvTranspose) one path so that both have one rate"
     errors = [
@@ -282,7 +282,7 @@ def _more(source: ReadModel, error: CodegenError) -> list[Problem]:
     if graph.clip_length is not None:
         return []
     where = {node.name: node.where for node in graph.nodes}
-    _, joins = reporting.analyse_graph(graph)
+    _, joins = analyse_graph(graph)
     faults = [Problem(where.get(note.node, note.node), note.text) for note in joins if note.severity == "error"]
     for node in graph.nodes:
         rule = node.op.rule()
@@ -323,7 +323,7 @@ def _waits_for_whole_clip(graph: Graph) -> bool:
 
 def import_int8(graph: Graph, options: Options) -> Graph:
     """Reals and codes -> int8 operators, as the options ask for."""
-    graph = qdq.to_int8(graph)
+    graph = to_int8(graph)
     for run in PASSES:
         graph = run(graph)
     if options.endless:
@@ -338,7 +338,7 @@ def load_int8(path: str | Path, options: Options | None = None) -> Graph:
     return import_model(Path(path), options or Options())[1]
 
 
-def analyze(path: str | Path, options: Options | None = None) -> reporting.Report:
+def analyze(path: str | Path, options: Options | None = None) -> Report:
     """The report of any ONNX model: int8 where it can be built, else of its operators as they are in the file."""
     options = options or Options()
     try:
@@ -348,10 +348,10 @@ def analyze(path: str | Path, options: Options | None = None) -> reporting.Repor
     source = read(Path(path), options.stream, cuts(options))
     graph = source.graph
     problems = [*source.problems, *(p for p in refused if p not in source.problems)]
-    extents, joins = reporting.analyse_graph(graph)
-    report = reporting.make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
+    extents, joins = analyse_graph(graph)
+    report = make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
     notes = (*report.notes, *_state_hints(graph, options), *(f"`build` refuses it: {problem}" for problem in problems))
-    return reporting.with_notes(report, notes)
+    return with_notes(report, notes)
 
 
 def _plan_or_none(graph: Graph, hop: int) -> streaming.StreamPlan | None:

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from codegen.errors import CodegenError, input_error
-from codegen.frontend.load import Model, Value, load, module_path, printable
+from codegen.errors import CodegenError, input_error, printable
+from codegen.frontend.load import Model, Value, load, module_path
 
 STAGE = "quantize"
 Array = npt.NDArray[Any]

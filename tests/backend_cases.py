@@ -22,7 +22,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
 from codegen.frontend.load import OPSETS
-from codegen.ops import LOWER
+from codegen.frontend.onnx import LOWER
 
 Array = npt.NDArray[Any]
 AS_THEY_ARE = ("QLinearConv", "QLinearMatMul", "QuantizeLinear", "DequantizeLinear", "MatMulInteger", "ConvInteger")

@@ -34,7 +34,7 @@ from codegen.output_folder import write_files
 from codegen.pipeline import compile_model, render
 from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]
@@ -330,7 +330,7 @@ def assert_same(got: Array, want: Array, what: str, within: int = 0, step: float
 
 def total_stride(graph: Graph) -> int:
     """Input frames per frame of the slowest output, at least 1."""
-    from codegen.report import analyse_graph
+    from codegen.report.make import analyse_graph
 
     extents, _ = analyse_graph(graph)
     return max([1, *(int(-(-e.S // 1)) for e in (extents[p.tensor] for p in graph.outputs) if not e.ended)])

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from codegen.frontend.onnx.einsum import parse
+from codegen.frontend.onnx.labelled import cheapest_order
 from codegen.numerics import reference as numeric
-from codegen.ops.einsum import cheapest_order, parse
 
 Array = npt.NDArray[Any]
 LABELS = "abXcdY"

@@ -340,7 +340,7 @@ def compared(path: Path, out: Path) -> dict[str, Any]:
     from codegen import host
     from codegen.pipeline import load_int8
     from codegen.reference import whole_clip
-    from codegen.verify import random_feed
+    from codegen.verify.verification import random_feed
 
     graph = load_int8(path)
     if sum(t.length * t.frame_elements for t in graph.tensors.values()) > VERIFIED_ELEMENTS and graph.clip_length:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codegen import CodegenError, Options
-from codegen.verify import verify
+from codegen.verify.verification import verify
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MAY_BE_REFUSED = (

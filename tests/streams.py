@@ -16,7 +16,7 @@ from checks import Array, Generated, Script, assert_same, code_frames, inner, ou
 from codegen.ir.graph import Graph
 from codegen.ops.base import KernelOp
 from codegen.plan.streaming import warm_up
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 
 def run_reference(graph: Graph, inputs: dict[str, Array]) -> dict[str, Array] | None:

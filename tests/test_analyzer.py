@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from codegen import CodegenError, Options, analyze, build
 from codegen.plan.receptive_field import dependency, reverse
 from codegen.reference.whole_clip import run_codes
-from codegen.report import Report
+from codegen.report.rows import Report
 
 Triple = tuple[Any, Any, Any]
 

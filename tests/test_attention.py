@@ -7,11 +7,11 @@ import pytest
 from checks import Workshop, assert_same, check_op, runtime_run
 from models import Act, Net
 
-from codegen.ops.int8 import SoftmaxS8
 from codegen.ops.matmul import MatMulS8
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
+from codegen.ops.softmax import SoftmaxS8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 TOKENS, WIDTH, HEADS = 6, 12, 3
 PER_HEAD = WIDTH // HEADS

@@ -18,7 +18,7 @@ import codegen.backend
 from codegen.errors import CodegenError
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 LEAST_PASSED, LEAST_OPERATORS = {1: 300, 4: 90}, 55
 

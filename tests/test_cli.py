@@ -196,7 +196,7 @@ def test_verify_with_real_data(run: Run, good: Path, tmp_path: Path) -> None:
 
 def test_verify_notices_planted_mismatches(run: Run, good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One wrong weight in the C, one wrong code in the reference: exit 1, and the first place is named."""
-    from codegen import verify
+    from codegen.verify import verification as verify
 
     build = verify.build_files
 

@@ -24,7 +24,7 @@ from models import Act, Net
 
 from codegen import CodegenError, analyze
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models" / "mlperf_tiny"
 

@@ -17,7 +17,7 @@ from codegen.cli import main
 from codegen.frontend.cut import Cuts, cut
 from codegen.pipeline import import_model
 from codegen.reference import whole_clip
-from codegen.verify import random_feed, verify
+from codegen.verify.verification import random_feed, verify
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -18,8 +18,8 @@ from streams import run_reference
 from codegen.ir.graph import Graph
 from codegen.ir.time import TimeGraph, Transposed, Upsample
 from codegen.ops.conv import ConvS8, Requantize
-from codegen.ops.int8 import LutS8
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
+from codegen.ops.table import LutS8
 from codegen.ops.transposed import ConvTransposeS8
 from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal

@@ -17,13 +17,12 @@ from models import Act, Net, causal_chain, dense_only, residual
 
 from codegen import CodegenError, analyze
 from codegen.cli import main
-from codegen.ops.reduce import ReduceS8
+from codegen.ops.reduce import ReduceS8, SlidingReduceS8
 from codegen.options import Options
-from codegen.passes.make_endless import SlidingReduceS8
 from codegen.pipeline import compile_model, load_int8
 from codegen.plan.rules import lengths_with_faults
 from codegen.reference import whole_clip
-from codegen.verify import random_feed, verify
+from codegen.verify.verification import random_feed, verify
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models" / "mlperf_tiny"
 T = 16

@@ -11,10 +11,11 @@ import pytest
 from checks import Workshop
 from models import DIVERSE, Net
 
-from codegen import cli, evidence
-from codegen.evidence import OperatorEvidence, make_fusible, session_options
+from codegen import cli
 from codegen.options import Options
-from codegen.verify import verify
+from codegen.verify import evidence
+from codegen.verify.evidence import OperatorEvidence, make_fusible, session_options
+from codegen.verify.verification import verify
 
 
 def bounded(zero: int | None) -> onnx.ModelProto:
@@ -54,7 +55,7 @@ def test_rewriting_keeps_the_function(shop: Workshop) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     sessions = [onnxruntime.InferenceSession(m.SerializeToString(), options) for m in (onnx.load(path), model)]
     from codegen.pipeline import load_int8
-    from codegen.verify import random_feed
+    from codegen.verify.verification import random_feed
 
     feed = random_feed(load_int8(path))
     first, second = (s.run(None, feed)[0] for s in sessions)

@@ -26,7 +26,7 @@ from checks import (
 from models import DIVERSE, Net, causal_chain, residual, two_outputs
 
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 STRICT = "-std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror".split()
 ALLOWED_UNDEFINED = {"memcpy", "memset", "memmove", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}

@@ -22,7 +22,7 @@ from streams import Session, run_reference, some_lengths
 from codegen.emit.context import Compiled
 from codegen.ir.graph import Graph
 from codegen.ir.time import Last, TimeGraph
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
 from codegen.options import Options
 from codegen.pipeline import compile_model, load_int8
 from codegen.plan.outputs import is_legal
@@ -30,7 +30,7 @@ from codegen.plan.rules import readers
 from codegen.plan.simulate import ReadFault, simulate
 from codegen.plan.streaming import StreamPlan
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 GRAPHS = 50
 BATCH = 10

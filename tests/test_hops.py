@@ -17,7 +17,7 @@ from codegen.cli import main
 from codegen.options import Options
 from codegen.plan.hops import HOPS, weight_traffic
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 
 def rates(seed: int = 0) -> onnx.ModelProto:

@@ -7,7 +7,7 @@ import pytest
 from checks import PREFIX, Script, Workshop, assert_same, code_frames, reference_frames, run_tool
 from models import Net
 
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 STRICT = ("-std=c99", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")
 STEMS = {

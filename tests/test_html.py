@@ -13,8 +13,9 @@ import pytest
 from checks import Workshop
 from models import Net
 
-from codegen import Options, analyze, cli, html
+from codegen import Options, analyze, cli
 from codegen.pipeline import compile_model, render
+from codegen.report import html
 
 ROOT = Path(__file__).resolve().parents[1]
 IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"

@@ -16,7 +16,7 @@ from codegen.pipeline import compile_model, import_model
 from codegen.plan import streaming
 from codegen.plan.layout import FORMS, form_of, layout
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 TINY = Path(__file__).resolve().parents[2] / "shared" / "models"
 RAM = {

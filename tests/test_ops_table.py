@@ -8,9 +8,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from codegen import operators
 from codegen.cli import main
-from codegen.ops import LOWER
+from codegen.frontend.onnx import LOWER
+from codegen.frontend.onnx import table as operators
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- codegen ops -->\n", "\n<!-- end of codegen ops -->"

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen import CodegenError, build
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 Array = np.ndarray
 

@@ -31,7 +31,7 @@ from codegen.plan.layout import FORMS, form_of
 from codegen.plan.memory import place
 from codegen.plan.order import orders
 from codegen.plan.tiling import plan_layers
-from codegen.report import PlanRow
+from codegen.report.rows import PlanRow
 
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BATCHES = 6

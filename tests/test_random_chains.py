@@ -15,7 +15,7 @@ from models import Act, Net
 
 from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 GRAPHS = 64
 SLOW_GRAPHS = 400

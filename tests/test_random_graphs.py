@@ -24,11 +24,11 @@ from random_graphs import Census, random_graph
 from streams import Session, random_session, run_reference
 
 from codegen.ir.graph import Graph
-from codegen.ops.base import Op
-from codegen.ops.reduce import AveragePoolS8
+from codegen.ir.op import Op
+from codegen.ops.pool import AveragePoolS8
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 BATCHES = 25
 GRAPHS = 13  # per batch: 325 in a normal run

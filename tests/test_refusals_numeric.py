@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from codegen import CodegenError, build
 from codegen.ops.conv import ConvS8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 Array = npt.NDArray[Any]
 KIND = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}

@@ -14,7 +14,7 @@ from codegen import analyze
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
-from codegen.verify import verify
+from codegen.verify.verification import verify
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 pytestmark = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")

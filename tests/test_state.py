@@ -22,7 +22,7 @@ from codegen.ir.graph import Graph, Port
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed, verify
+from codegen.verify.verification import random_feed, verify
 
 STEPS = 23
 

@@ -16,7 +16,7 @@ from window_layers import Case, Layer, kernels
 from codegen import CodegenError, build
 from codegen.options import Options
 from codegen.pipeline import compile_model
-from codegen.verify import verify
+from codegen.verify.verification import verify
 
 SHAPES = 750  # of each of the four kernels
 

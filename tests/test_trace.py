@@ -13,12 +13,13 @@ from checks import PLAIN, PREFIX, Generated, Workshop, require_tool, run_tool
 from models import DIVERSE, Net
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen import CodegenError, cli, host, verify
+from codegen import CodegenError, cli, host
 from codegen.emit.context import Compiled
 from codegen.host import HostModel
-from codegen.observe import compare_stages, first_difference, reference_stages
 from codegen.options import Options
-from codegen.verify import random_feed
+from codegen.verify import verification as verify
+from codegen.verify.observe import compare_stages, first_difference, reference_stages
+from codegen.verify.verification import random_feed
 
 STRICT = "-std=c99 -O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror".split()
 TRACE = f"-D{PREFIX.upper()}_TRACE"

@@ -25,7 +25,7 @@ from codegen.plan.outputs import is_legal
 from codegen.plan.rules import counts, lengths
 from codegen.plan.streaming import plan
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FAST_SHARED = (*FAST, "-fPIC")

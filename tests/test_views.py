@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codegen.ir.view import Piece, View, compact, same_lengths
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
 from codegen.pipeline import load_int8
 from codegen.reference.whole_clip import from_frames, to_frames
 from tests.models import Net

@@ -13,7 +13,7 @@ import numpy as np
 from batches import LANES
 from checks import require_tool, run_tool
 
-from codegen.ops.geometry import Geometry, window_length
+from codegen.ir.geometry import Geometry, window_length
 from codegen.plan.tiling import Shape, TilePlan, axis_window, plan_tiles, smallest_budget
 from codegen.resources import runtime_folder
 

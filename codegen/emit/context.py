@@ -13,15 +13,15 @@ from codegen.emit.names import comment, unique
 from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.time import Transposed, Window
 from codegen.ops.base import KernelOp, Table
-from codegen.ops.reduce import AveragePoolS8
-from codegen.ops.shape import PadFrames
+from codegen.ops.move import PadFrames
+from codegen.ops.pool import AveragePoolS8
 from codegen.plan import outputs as plan_outputs
 from codegen.plan.layout import Accumulator, Layout, Storage
 from codegen.plan.receptive_field import Extent
 from codegen.plan.steps import Step
 from codegen.plan.streaming import StreamPlan
 from codegen.plan.tiling import TilePlan
-from codegen.report import Report
+from codegen.report.rows import Report
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from codegen import html
 from codegen.emit import render
 from codegen.emit.context import Compiled, model_context, table_context
 from codegen.emit.literals import rows
@@ -15,6 +14,7 @@ from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
 from codegen.plan.outputs import next_legal
 from codegen.reference.whole_clip import run_codes
+from codegen.report import html
 
 MANIFEST_SCHEMA = "onnx2stream manifest 1"
 GOLDEN_SEED = 20240229

@@ -18,17 +18,16 @@ from codegen.numerics.linear import LinearParams, MulParams, fit_average, fit_ra
 from codegen.numerics.reference import average_ratio
 from codegen.numerics.softmax import LogSoftmaxParams
 from codegen.ops.base import KernelOp, Table
-from codegen.ops.collect import CollectS8
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8
 from codegen.ops.einsum import EinsumS8
-from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, SoftmaxS8
-from codegen.ops.island import IslandS8, SelectS8
 from codegen.ops.matmul import MatMulS8
-from codegen.ops.pool import MaxPoolS8
-from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames, Truncate
-from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8, LastS8, TransposedConvolution, UpsampleS8
-from codegen.passes.make_endless import SlidingReduceS8
+from codegen.ops.move import CollectS8, ConcatS8, Copy, LastS8, PadFrames, Truncate, UpsampleS8
+from codegen.ops.pair import IslandS8, PairS8, SelectS8
+from codegen.ops.pool import AveragePoolS8, MaxPoolS8
+from codegen.ops.reduce import DenseOverTimeS8, ReduceS8, SlidingReduceS8
+from codegen.ops.softmax import SoftmaxS8
+from codegen.ops.table import LutChannelsS8, LutS8
+from codegen.ops.transposed import ConvTransposeAccS8, ConvTransposeS8, TransposedConvolution
 from codegen.plan.rounding import proof_of
 
 MOST_TAPS = 32

@@ -7,10 +7,11 @@ from math import prod
 from typing import Any
 
 from codegen.emit.literals import requantize_initializer, typed
+from codegen.ir.real import Loop
 from codegen.numerics.forms import RequantParams
 from codegen.ops.base import Table
 from codegen.ops.einsum import EinsumS8
-from codegen.ops.matmul import Loop, MatMulS8
+from codegen.ops.matmul import MatMulS8
 
 
 def loops(nest: Sequence[Loop], channel: Sequence[int] = ()) -> list[tuple[int, int, int, int]]:

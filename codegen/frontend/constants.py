@@ -15,12 +15,11 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from codegen.errors import unsupported
+from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.ir.graph import Const
 from codegen.ir.view import View
 
-STAGE = "import"
 MAX_FOLDED = 1 << 26
 NEVER = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUniform", "Dropout"}
 GROWING = {"ConstantOfShape", "Expand", "Tile", "Range", "OneHot", "Resize", "Pad", "Upsample", "Einsum", "MatMul"}
@@ -62,7 +61,7 @@ def _constant(node: OnnxNode) -> Array:
             return np.asarray(value, np.float32)
         if key in ("value_int", "value_ints"):
             return np.asarray(value, np.int64)
-    raise unsupported(STAGE, node.title, f"a Constant of {list(node.attrs)}", "numbers are supported")
+    raise unsupported(IMPORT, node.title, f"a Constant of {list(node.attrs)}", "numbers are supported")
 
 
 def _relabel(node: OnnxNode, x: Const, rest: Sequence[Const | None]) -> Const | None:
@@ -125,7 +124,7 @@ def squeezed(node: OnnxNode, shape: tuple[int, ...], axes_input: Const | None) -
 
 def _evaluate(node: OnnxNode, arrays: Sequence[Array | None], opset: int) -> list[Const]:
     if node.op_type in GROWING and _result_size(node, arrays) > MAX_FOLDED:
-        raise unsupported(STAGE, node.title, "its constant result is too large", f"at most {MAX_FOLDED} elements")
+        raise unsupported(IMPORT, node.title, "its constant result is too large", f"at most {MAX_FOLDED} elements")
     try:
         session = _session(
             node.op_type, len(arrays), tuple(a is not None for a in arrays), len(node.outputs), opset, _attr_key(node)
@@ -134,7 +133,7 @@ def _evaluate(node: OnnxNode, arrays: Sequence[Array | None], opset: int) -> lis
         results = session.run(None, feed)
     except Exception as error:
         found = f"its constant inputs cannot be evaluated ({type(error).__name__}: {error})"
-        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker") from error
+        raise unsupported(IMPORT, node.title, found, hint="Check the file with onnx.checker") from error
     return [Const(np.asarray(r)) for r in results]
 
 

@@ -14,10 +14,10 @@ from codegen.errors import CodegenError, Problem
 from codegen.frontend.constants import fold
 from codegen.frontend.lower import TimedCrop, Values
 from codegen.ir.graph import Const, Graph, Node
+from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.time import Join
 from codegen.ir.view import View
-from codegen.ops.elementwise import Dequantize, Quantize
-from codegen.ops.shape import PadFrames, Truncate
+from codegen.ops.move import PadFrames, Truncate
 from codegen.plan.rules import ended_tensors, lengths_with_faults
 from codegen.plan.streaming import period, warm_up
 

@@ -10,18 +10,24 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError, Message
 from onnx import external_data_helper, numpy_helper
 
-from codegen.errors import CodegenError, Problem, input_error, unsupported
+from codegen.errors import CodegenError, Problem, input_error, printable, unsupported
 from codegen.frontend.cut import NO_CUTS, Cuts, cut
 
 STAGE = "load"
+
+
 OPSETS = range(10, 26)
+
+
 NEWEST_IR = int(onnx.IR_VERSION)  # what the installed onnx package reads
+
+
 MAX_TENSOR_BYTES = 1 << 30
+
 
 DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",
@@ -35,6 +41,7 @@ DTYPES: dict[int, str] = {
     onnx.TensorProto.DOUBLE: "float64",
     onnx.TensorProto.FLOAT16: "float16",
 }
+
 
 Array = npt.NDArray[np.generic]
 
@@ -81,11 +88,6 @@ class Model:
     constants: dict[str, Array]
     digest: str
     notes: tuple[str, ...] = field(default=())
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped: names come from the file and end up in messages."""
-    return text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
 
 
 def load(path: Path, cuts: Cuts = NO_CUTS) -> Model:

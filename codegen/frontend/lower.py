@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from codegen.errors import CodegenError, Problem, unsupported
+from codegen.errors import IMPORT, CodegenError, Problem, printable, unsupported
 from codegen.frontend import schema
 from codegen.frontend.constants import fold
-from codegen.frontend.load import Model, OnnxNode, Value, printable
+from codegen.frontend.load import Model, OnnxNode, Value
 from codegen.frontend.stream_axis import PinnedInput
 from codegen.ir.graph import Const, Graph, Node, Port, Tensor
+from codegen.ir.op import Op
 from codegen.ir.view import Axis, Piece, View, compact
-from codegen.ops.base import Op
 
-STAGE = "import"
 # Beyond these a build takes minutes and gigabytes; what runs on a microcontroller is far below.
 MAX_FRAME_ELEMENTS = 1 << 21
 MAX_CLIP_ELEMENTS = 1 << 24
@@ -80,7 +79,7 @@ class Lowering:
 
     def code_type(self, view: View) -> str | None:
         """'int8' or 'uint8' of codes, from their QuantizeLinear or graph input; None if the view holds reals."""
-        from codegen.ops.elementwise import Dequantize, Quantize
+        from codegen.ir.real import Dequantize, Quantize
 
         producers = {node.output: node for node in self.nodes}
         name = view.tensor
@@ -116,7 +115,7 @@ class Lowering:
 
     def arrange(self, view: View, order: Sequence[int], node: OnnxNode) -> View:
         """The view with its frame row-major over the ONNX axes `order`; a copy node is added where it isn't."""
-        from codegen.ops.shape import Copy
+        from codegen.ops.move import Copy
 
         if view.is_compact(order) and self._covers(view):
             return view
@@ -146,23 +145,23 @@ def check_one_stream(node: OnnxNode, views: Sequence[View]) -> None:
     hint = "Name the stream axis of every input: --stream AXIS instead of INPUT:AXIS"
     if len(axes) > 1:
         found = f"its operands are streams along axes {', '.join(map(str, axes))}"
-        raise unsupported(STAGE, node.title, found, "one stream axis", hint)
+        raise unsupported(IMPORT, node.title, found, "one stream axis", hint)
     for view in views:
         if axes and view.time_axis is None and view.shape[axes[0]] > 1:
             found = f"one operand is a stream along axis {axes[0]}, another has all {view.shape[axes[0]]} steps at once"
-            raise unsupported(STAGE, node.title, found, "operands of one stream", hint)
+            raise unsupported(IMPORT, node.title, found, "operands of one stream", hint)
 
 
 def _check_size(tensor: Tensor, endless: bool) -> None:
     where, hint = f"tensor {printable(tensor.onnx_name)}", "Name another axis with --stream, or process smaller pieces"
     size = tensor.frame_elements
     if size > MAX_CLIP_ELEMENTS:
-        raise unsupported(STAGE, where, f"{size} elements in one frame", f"at most {MAX_FRAME_ELEMENTS}", hint)
+        raise unsupported(IMPORT, where, f"{size} elements in one frame", f"at most {MAX_FRAME_ELEMENTS}", hint)
     if not endless and tensor.length > MAX_CLIP_FRAMES:
-        raise unsupported(STAGE, where, f"a clip of {tensor.length} frames", f"at most {MAX_CLIP_FRAMES}", hint)
+        raise unsupported(IMPORT, where, f"a clip of {tensor.length} frames", f"at most {MAX_CLIP_FRAMES}", hint)
     if not endless and size * tensor.length > MAX_CLIP_ELEMENTS:
         found = f"{size * tensor.length} elements in a clip"
-        raise unsupported(STAGE, where, found, f"at most {MAX_CLIP_ELEMENTS}", hint)
+        raise unsupported(IMPORT, where, found, f"at most {MAX_CLIP_ELEMENTS}", hint)
 
 
 def lower(
@@ -245,7 +244,7 @@ def _results(
     except MISFITS as error:
         text = str(error) or "an operand is missing, or constant where it must be computed"
         found = f"its inputs or attributes do not fit the operator ({type(error).__name__}: {printable(text[:300])})"
-        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker") from error
+        raise unsupported(IMPORT, node.title, found, hint="Check the file with onnx.checker") from error
 
 
 def _call(
@@ -257,7 +256,7 @@ def _call(
     if "subgraph" in node.attrs.values():
         found = f"control flow: {node.op_type} holds a subgraph"
         hint = "Export without control flow, or build a part without it (--cut-input, --cut-output)"
-        raise unsupported(STAGE, node.title, found, "one graph without branches", hint)
+        raise unsupported(IMPORT, node.title, found, "one graph without branches", hint)
     function = functions.get((node.domain, node.op_type))
     if function is None:
         name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -265,7 +264,7 @@ def _call(
         found = f"operator {printable(name)} is not known" + (" in this domain" if known else "")
         hint = "Replace it, or build a part without it (--cut-input, --cut-output)"
         hint = "Use the standard operator" if known else hint
-        raise unsupported(STAGE, node.title, found, "`codegen ops` lists the supported operators", hint)
+        raise unsupported(IMPORT, node.title, found, "`codegen ops` lists the supported operators", hint)
     schema.check(node, ctx.model.opset)
     results = function(node, args, ctx)
     empty = next((r.shape for r in results if isinstance(r, View) and 0 in r.shape), None)
@@ -275,7 +274,7 @@ def _call(
 
 
 def _empty(node: OnnxNode, what: str) -> CodegenError:
-    return unsupported(STAGE, node.title, f"{what} has a dimension of zero", "sizes of 1 and more", "Remove the layer")
+    return unsupported(IMPORT, node.title, f"{what} has a dimension of zero", "sizes of 1 and more", "Remove the layer")
 
 
 def _contradiction(ctx: Lowering, value: Value, made: View) -> tuple[str, str] | None:

@@ -11,21 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from codegen.errors import CodegenError, Problem, unsupported
+from codegen.errors import IMPORT, CodegenError, Problem, printable, unsupported
 from codegen.frontend.cut import NO_CUTS, Cuts
-from codegen.frontend.load import Model, load, printable
+from codegen.frontend.load import Model, load
 from codegen.frontend.lower import MAX_FRAME_ELEMENTS, lower
+from codegen.frontend.onnx import LOWER
 from codegen.frontend.stream_axis import WHOLE, PinnedInput, pin, with_stream_axis
 from codegen.ir.graph import Graph, Port
+from codegen.ir.real import Binary, Conv, ConvTranspose, Dequantize, Pool, Quantize, Unary
 from codegen.ir.view import View
-from codegen.ops import LOWER
-from codegen.ops.conv import Conv
-from codegen.ops.elementwise import Binary, Dequantize, Quantize, Unary
-from codegen.ops.pool import Pool
-from codegen.ops.resample import ConvTranspose
-from codegen.ops.shape import Copy, PadFrames
+from codegen.ops.move import Copy, PadFrames
 
-STAGE = "import"
 # Trial lengths of an endless stream: a multiple of every usual total stride, so that joins after strides agree.
 TRIAL_LENGTH = 40320
 TRIALS = 64
@@ -189,10 +185,10 @@ def _unpadded(pad: PadFrames, size: int, stride: int | None) -> tuple[int, int] 
 def require(read_model: ReadModel) -> Graph:
     """The graph, or CodegenError with everything that stands in the way."""
     if read_model.problems:
-        raise CodegenError(STAGE, read_model.problems)
+        raise CodegenError(IMPORT, read_model.problems)
     large = [t for t in read_model.graph.tensors.values() if t.frame_elements > MAX_FRAME_ELEMENTS]
     if large:
         found = f"{large[0].frame_elements} elements in one frame"
         hint = "Name another axis with --stream, or process smaller pieces"
-        raise unsupported(STAGE, f"tensor {printable(large[0].name)}", found, f"at most {MAX_FRAME_ELEMENTS}", hint)
+        raise unsupported(IMPORT, f"tensor {printable(large[0].name)}", found, f"at most {MAX_FRAME_ELEMENTS}", hint)
     return read_model.graph

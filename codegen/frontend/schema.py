@@ -7,10 +7,9 @@ from collections.abc import Mapping
 
 import onnx
 
-from codegen.errors import unsupported
-from codegen.frontend.load import OnnxNode, printable
+from codegen.errors import IMPORT, printable, unsupported
+from codegen.frontend.load import OnnxNode
 
-STAGE = "import"
 WINDOW = {
     "auto_pad",
     "ceil_mode",
@@ -59,11 +58,11 @@ def check(node: OnnxNode, opset: int) -> None:
     if extra:
         found = f"attribute {printable(extra[0])} does not exist for {node.op_type} at opset {opset}"
         known = ", ".join(sorted(allowed)) or "none"
-        raise unsupported(STAGE, node.title, found, f"known are {known}", "Check the file with onnx.checker")
+        raise unsupported(IMPORT, node.title, found, f"known are {known}", "Check the file with onnx.checker")
     missing = sorted(required - set(node.attrs))
     if missing:
         found = f"attribute {missing[0]} is missing"
-        raise unsupported(STAGE, node.title, found, hint="Check the file with onnx.checker")
+        raise unsupported(IMPORT, node.title, found, hint="Check the file with onnx.checker")
     if not counts[0] <= len(node.inputs) <= counts[1]:
         found = f"{len(node.inputs)} inputs for {node.op_type} at opset {opset}"
-        raise unsupported(STAGE, node.title, found, f"{counts[0]} to {counts[1]} are allowed")
+        raise unsupported(IMPORT, node.title, found, f"{counts[0]} to {counts[1]} are allowed")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from codegen.errors import input_error
-from codegen.frontend.load import Model, Value, printable
+from codegen.errors import input_error, printable
+from codegen.frontend.load import Model, Value
 
 STAGE = "stream axis"
 TIME_NAME = re.compile(

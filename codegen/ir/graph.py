@@ -14,7 +14,7 @@ from codegen.ir.time import TimeGraph, TimeNode
 from codegen.ir.view import View
 
 if TYPE_CHECKING:
-    from codegen.ops.base import Op
+    from codegen.ir.op import Op
 
 Array = npt.NDArray[Any]
 
@@ -200,3 +200,17 @@ class Graph:
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
+
+
+def prune(graph: Graph) -> Graph:
+    """Drop operators and tensors that no output needs."""
+    needed = {port.tensor for port in graph.outputs}
+    kept = []
+    for node in reversed(graph.nodes):
+        if node.output in needed:
+            kept.append(node)
+            needed.update(node.inputs)
+    alive = needed | {port.tensor for port in graph.inputs}
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in alive}
+    taps = {name: view for name, view in graph.taps.items() if view.tensor in alive}
+    return replace(graph, nodes=tuple(kept[::-1]), tensors=tensors, taps=taps)

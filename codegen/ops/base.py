@@ -9,39 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.time import Join, Rule
+from codegen.ir.op import Op
 from codegen.numerics import reference as numeric
 
 Codes = npt.NDArray[np.int8]
+
+
 Stages = dict[str, npt.NDArray[Any]]
+
 
 STAGES = ("accumulator", "requantized", "activated", "pooled")
 """What a trace observes, in the order of computation: RT_ACCUMULATOR ... RT_POOLED of runtime_c/rt_trace.h."""
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """Base of all operators. Streams are arrays [frames, *frame_shape]."""
-
-    def rule(self) -> Rule:
-        """What the operator does along the stream axis."""
-        return Join()
-
-    def pad_code(self) -> int | None:
-        """The code that fills frames outside the sequence, or None where the operator never reads them."""
-        return None
-
-    def macs(self) -> int:
-        """Multiply-accumulates per output frame."""
-        return 0
-
-    def accumulator(self) -> tuple[str, int] | None:
-        """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
-        return None
-
-    def describe(self) -> str:
-        """A few words for tables: kernel, stride, padding."""
-        return ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,36 +1,18 @@
-"""Pools: MaxPool on reals and codes; AveragePool and the global pools for the analyzer."""
+"""Pools on codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codegen.errors import unsupported
-from codegen.frontend.load import OnnxNode, printable
-from codegen.frontend.lower import Lowering
-from codegen.ir.graph import Const
-from codegen.ir.time import Join, Reduce, Rule
-from codegen.ir.view import Axis, View, compact
-from codegen.ops.base import Codes, KernelOp, Op
-from codegen.ops.conv import build_geometry, output_view, spatial_layout
-from codegen.ops.geometry import Geometry, block_of, parse_windows, window_length
+import numpy as np
+import numpy.typing as npt
 
-STAGE = "import"
-
-
-@dataclass(frozen=True, eq=False)
-class Pool(Op):
-    """Real pool of frames [D, W, C]; `kind` is Max, Average or Lp."""
-
-    kind: str
-    geometry: Geometry
-    count_include_pad: bool = False
-
-    def rule(self) -> Rule:
-        return self.geometry.time
-
-    def describe(self) -> str:
-        return self.geometry.describe()
+from codegen.ir.geometry import Geometry, window_length
+from codegen.ir.graph import QParams
+from codegen.ir.time import Rule, Window
+from codegen.numerics import reference as numeric
+from codegen.ops.base import Codes, KernelOp, Stages
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,116 +47,90 @@ class MaxPoolS8(KernelOp):
 
 
 @dataclass(frozen=True, eq=False)
-class GlobalReduce(Op):
-    """A real reduction of frames [outer, n, inner] over n; over the stream (`frames` frames) too if `over_time`."""
+class AveragePoolS8(KernelOp):
+    """Average of each window: exact integer sum, divided once, half to even. x [L, D, W, C]. Source: AveragePool-19.
 
-    kind: str
-    over_time: bool
-    block: tuple[int, int, int]
-    frames: int
+    Padding adds nothing to the sum; with `count_include_pad` it counts (inside the explicit pads only), else not.
+    """
+
+    geometry: Geometry
+    channels: int
+    count_include_pad: bool
+    x: QParams
+    y: QParams
+    bounds: tuple[int, int] = (-128, 127)
+    final = "pooled"
 
     def rule(self) -> Rule:
-        return Reduce() if self.over_time else Join()
+        return self.geometry.time
+
+    def pad_code(self) -> int:
+        return self.x.zero_point
 
     def describe(self) -> str:
-        return "over the stream axis" if self.over_time else "inside the frame"
+        return self.geometry.describe()
+
+    def lead(self, operand: int) -> int:
+        return self.geometry.lead(self.channels, self.channels)
+
+    def lead_back(self, operand: int) -> int:
+        return self.geometry.lead_back(self.channels, self.channels)
+
+    def divisors(self, length: int) -> npt.NDArray[np.int64]:
+        """Cells that count in each window: [L', D', W']."""
+        g = self.geometry
+        sizes = (length, *g.size_in)
+        per_axis = [
+            counted(w, size, out, self.count_include_pad)
+            for (w, out), size in zip(g.axes(window_length(length, g.time)), sizes, strict=True)
+        ]
+        result: npt.NDArray[np.int64] = per_axis[0][:, None, None] * per_axis[1][:, None] * per_axis[2]
+        return result
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        return self._rounded(self._sums(xs), xs[0].shape[0], *self.bounds)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        total = self._sums(xs)
+        codes = self._rounded(total, xs[0].shape[0], -128, 127)
+        return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
+
+    def code_bounds(self) -> tuple[int, int]:
+        return self.bounds
+
+    def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
+        """Sums of code - zero point over the cells of each window that exist."""
+        g = self.geometry
+        x = xs[0].reshape(xs[0].shape[0], *g.size_in, self.channels).astype(np.int64) - self.x.zero_point
+        return np.asarray(g.patches(x, 0, window_length(x.shape[0], g.time)).sum(axis=(3, 4, 5)))
+
+    def _rounded(self, total: npt.NDArray[np.int64], length: int, lo: int, hi: int) -> Codes:
+        divisors = self.divisors(length)
+        y = np.zeros(total.shape, np.int8)
+        qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
+        for count in np.unique(divisors):
+            here = divisors == count
+            y[here] = numeric.average(total[here], int(count), qx, qy, lo=lo, hi=hi)
+        return y
+
+    def counts(self) -> list[int]:
+        """Every divisor that can occur, whatever the length of the sequence."""
+        g = self.geometry
+        inner = [
+            set(counted(w, size, out, self.count_include_pad).tolist())
+            for w, size, out in ((g.depth, g.size_in[0], g.size_out[0]), (g.width, g.size_in[1], g.size_out[1]))
+        ]
+        rows = set(range(1, g.time.taps + 1))
+        if (self.count_include_pad and not g.time.ceil_mode) or (
+            g.time.left == 0 and g.time.right == 0 and not g.time.ceil_mode
+        ):
+            rows = {g.time.taps}
+        return sorted({a * b * c for a in rows for b in inner[0] for c in inner[1]})
 
 
-def lower_pool(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    x = args[0]
-    assert isinstance(x, View)
-    if len(node.outputs) > 1 and ctx.is_read(node.outputs[1]):
-        found = f"its Indices output {printable(node.outputs[1])} is read"
-        raise unsupported(STAGE, node.title, found, "the pooled values only", "Remove what reads the output")
-    kernel = node.attrs.get("kernel_shape")
-    if kernel is None:
-        raise unsupported(STAGE, node.title, "no kernel_shape")
-    arranged, inner, stream, sizes = spatial_layout(node, x, ctx)
-    windows = parse_windows(node.attrs, node.title, kernel, x.shape[2:], stream if ctx.endless else None)
-    if any(w.left >= w.extent or w.right >= w.extent for w in windows):
-        found = f"pads {list(node.attrs.get('pads', []))} for kernel {list(kernel)}"
-        raise unsupported(STAGE, node.title, found, "pads smaller than the kernel: a window of padding has no value")
-    geometry = build_geometry(windows, inner, stream, sizes)
-    length = window_length(ctx.tensor(arranged).length, geometry.time)
-    if length == 0 or 0 in geometry.size_out:
-        raise unsupported(STAGE, node.title, f"the window does not fit its input {list(x.shape)}: empty output")
-    kind = node.op_type.removesuffix("Pool").removeprefix("QLinear")
-    op = Pool(kind, geometry, bool(node.attrs.get("count_include_pad", 0)))
-    channels = x.shape[1]
-    name = ctx.emit(op, [arranged.tensor], [*geometry.size_out, channels], length, node)
-    return [output_view(name, arranged, geometry, inner, channels, length)]
-
-
-def lower_global(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    x = args[0]
-    assert isinstance(x, View)
-    return [_reduced(node, x, tuple(range(2, len(x.axes))), True, ctx)]
-
-
-def lower_reduce(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    """ReduceMean and its family; axes are an attribute or (opset 13 or 18) an input."""
-    x = args[0]
-    assert isinstance(x, View)
-    given = args[1] if len(args) > 1 else None
-    axes = given.array.ravel().tolist() if isinstance(given, Const) else node.attrs.get("axes")
-    rank = len(x.axes)
-    if axes is None or len(axes) == 0:
-        if node.attrs.get("noop_with_empty_axes"):
-            return [x]
-        axes = range(rank)
-    return [_reduced(node, x, tuple(int(a) % rank for a in axes), bool(node.attrs.get("keepdims", 1)), ctx)]
-
-
-def _reduced(node: OnnxNode, x: View, axes: Sequence[int], keepdims: bool, ctx: Lowering) -> View:
-    over_time = any(piece.is_time for i in axes for piece in x.axes[i])
-    if over_time and not x.time_is_alone():
-        raise unsupported(STAGE, node.title, "the stream axis is merged with another axis here", "an axis of its own")
-    if over_time and ctx.endless:
-        found = f"{node.op_type} over the endless stream axis"
-        ctx.note(f"{node.title}: {found} gives one result at the end of the stream")
-    order = [i for i in x.storage_order() if i != x.time_axis]
-    block = block_of([x.shape[i] for i in order], [i in axes for i in order])
-    if block is None or not x.is_compact(order):
-        order = [i for i in order if i not in axes] + [i for i in order if i in axes]
-        x = ctx.arrange(x, order, node)
-        block = block_of([x.shape[i] for i in order], [i in axes for i in order])
-    assert block is not None
-    source = ctx.tensor(x)
-    kept = [i for i in order if i not in axes]
-    sizes = [x.shape[i] for i in kept]
-    frames = source.length if over_time else 1
-    op = GlobalReduce(node.op_type, over_time, block, frames)
-    name = ctx.emit(op, [x.tensor], sizes or [1], 1 if over_time else source.length, node)
-    frame = dict(zip(kept, compact(sizes), strict=True))
-    if x.time_axis is not None and not over_time:
-        frame[x.time_axis] = x.axes[x.time_axis]
-    out: list[Axis] = []
-    for i in range(len(x.axes)):
-        if i not in axes:
-            out.append(frame[i])
-        elif keepdims:
-            out.append(())
-    return View(name, tuple(out))
-
-
-LOWER = {
-    **{("", name): lower_pool for name in ("MaxPool", "AveragePool", "LpPool")},
-    **{("", name): lower_global for name in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")},
-    **{
-        ("", f"Reduce{name}"): lower_reduce
-        for name in ("Mean", "Max", "Min", "Sum", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
-    },
-}
-ANALYZED = {
-    "LpPool": "no int8 form",
-    "GlobalLpPool": "no int8 form",
-    **{f"Reduce{name}": "no int8 form" for name in ("Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
-}
-RULES = {
-    "MaxPool": "1 to 3 axes; pads smaller than the kernel, dilations, ceil_mode; nothing reads its Indices",
-    "AveragePool": "1 to 3 axes; pads smaller than the kernel, count_include_pad, ceil_mode",
-    **dict.fromkeys(
-        ("GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),
-        "inside the frame, or over the whole stream (one result at its end)",
-    ),
-}
+def counted(w: Window, size: int, out: int, include_pad: bool) -> npt.NDArray[np.int64]:
+    """Cells of each window along one axis that the average divides by."""
+    index = np.arange(out)[:, None] * w.stride - w.left + np.arange(w.taps)[None, :] * w.dilation
+    low, high = (-w.left, size + w.right) if include_pad else (0, size)
+    result: npt.NDArray[np.int64] = ((index >= low) & (index < high)).sum(axis=1).astype(np.int64)
+    return result

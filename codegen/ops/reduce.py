@@ -1,4 +1,4 @@
-"""int8 reductions and average pools: running sums in int32, one rounding at the end."""
+"""Reductions of codes: inside the frame, over a whole clip, or over the last frames of an endless stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import Requantize, accumulator_bounds
-from codegen.ops.geometry import Geometry, window_length
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,96 +106,6 @@ class ReduceS8(KernelOp):
 
 
 @dataclass(frozen=True, eq=False)
-class AveragePoolS8(KernelOp):
-    """Average of each window: exact integer sum, divided once, half to even. x [L, D, W, C]. Source: AveragePool-19.
-
-    Padding adds nothing to the sum; with `count_include_pad` it counts (inside the explicit pads only), else not.
-    """
-
-    geometry: Geometry
-    channels: int
-    count_include_pad: bool
-    x: QParams
-    y: QParams
-    bounds: tuple[int, int] = (-128, 127)
-    final = "pooled"
-
-    def rule(self) -> Rule:
-        return self.geometry.time
-
-    def pad_code(self) -> int:
-        return self.x.zero_point
-
-    def describe(self) -> str:
-        return self.geometry.describe()
-
-    def lead(self, operand: int) -> int:
-        return self.geometry.lead(self.channels, self.channels)
-
-    def lead_back(self, operand: int) -> int:
-        return self.geometry.lead_back(self.channels, self.channels)
-
-    def divisors(self, length: int) -> npt.NDArray[np.int64]:
-        """Cells that count in each window: [L', D', W']."""
-        g = self.geometry
-        sizes = (length, *g.size_in)
-        per_axis = [
-            counted(w, size, out, self.count_include_pad)
-            for (w, out), size in zip(g.axes(window_length(length, g.time)), sizes, strict=True)
-        ]
-        result: npt.NDArray[np.int64] = per_axis[0][:, None, None] * per_axis[1][:, None] * per_axis[2]
-        return result
-
-    def reference(self, xs: Sequence[Codes]) -> Codes:
-        return self._rounded(self._sums(xs), xs[0].shape[0], *self.bounds)
-
-    def stages(self, xs: Sequence[Codes]) -> Stages:
-        total = self._sums(xs)
-        codes = self._rounded(total, xs[0].shape[0], -128, 127)
-        return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
-
-    def code_bounds(self) -> tuple[int, int]:
-        return self.bounds
-
-    def _sums(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
-        """Sums of code - zero point over the cells of each window that exist."""
-        g = self.geometry
-        x = xs[0].reshape(xs[0].shape[0], *g.size_in, self.channels).astype(np.int64) - self.x.zero_point
-        return np.asarray(g.patches(x, 0, window_length(x.shape[0], g.time)).sum(axis=(3, 4, 5)))
-
-    def _rounded(self, total: npt.NDArray[np.int64], length: int, lo: int, hi: int) -> Codes:
-        divisors = self.divisors(length)
-        y = np.zeros(total.shape, np.int8)
-        qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
-        for count in np.unique(divisors):
-            here = divisors == count
-            y[here] = numeric.average(total[here], int(count), qx, qy, lo=lo, hi=hi)
-        return y
-
-    def counts(self) -> list[int]:
-        """Every divisor that can occur, whatever the length of the sequence."""
-        g = self.geometry
-        inner = [
-            set(counted(w, size, out, self.count_include_pad).tolist())
-            for w, size, out in ((g.depth, g.size_in[0], g.size_out[0]), (g.width, g.size_in[1], g.size_out[1]))
-        ]
-        rows = set(range(1, g.time.taps + 1))
-        if (self.count_include_pad and not g.time.ceil_mode) or (
-            g.time.left == 0 and g.time.right == 0 and not g.time.ceil_mode
-        ):
-            rows = {g.time.taps}
-        return sorted({a * b * c for a in rows for b in inner[0] for c in inner[1]})
-
-
-def counted(w: Window, size: int, out: int, include_pad: bool) -> npt.NDArray[np.int64]:
-    """Cells of each window along one axis that the average divides by."""
-    index = np.arange(out)[:, None] * w.stride - w.left + np.arange(w.taps)[None, :] * w.dilation
-    low, high = (-w.left, size + w.right) if include_pad else (0, size)
-    result: npt.NDArray[np.int64] = ((index >= low) & (index < high)).sum(axis=1).astype(np.int64)
-    return result
-
-
-@dataclass(frozen=True, eq=False)
 class DenseOverTimeS8(KernelOp):
     """Product of the whole sequence with weights int8 [T, N, frame], accumulated frame by frame; y [1, N].
 
@@ -242,3 +151,47 @@ class DenseOverTimeS8(KernelOp):
 
     def describe(self) -> str:
         return f"{self.weights.shape[0]} frames of {self.weights.shape[2]}"
+
+
+@dataclass(frozen=True, eq=False)
+class SlidingReduceS8(KernelOp):
+    """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8.
+
+    Sums run: the newest frame is added, and the oldest taken off once the result is out. int32 sums are exact in any
+    order, so nothing drifts. Maxima cannot be taken off: they are found anew for every frame.
+    """
+
+    reduce: ReduceS8
+    final = ReduceS8.final
+
+    def rule(self) -> Window:
+        return Window(taps=self.reduce.frames)
+
+    def rounding(self) -> Rounding | None:
+        return self.reduce.rounding()
+
+    def code_bounds(self) -> tuple[int, int]:
+        return self.reduce.bounds
+
+    def running(self) -> tuple[str, int] | None:
+        outer, _, inner = self.reduce.block
+        return None if self.reduce.kind in ("Max", "Min") else ("int32_t", outer * inner)
+
+    def scratch_bytes(self) -> int:
+        outer, _, inner = self.reduce.block
+        return 0 if self.running() else outer * inner
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        x, frames = xs[0], self.reduce.frames
+        count = max(0, x.shape[0] - frames + 1)
+        parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
+        outer, _, inner = self.reduce.block
+        return np.concatenate(parts) if parts else np.zeros((0, outer, inner), np.int8)
+
+    def stages(self, xs: Sequence[Codes]) -> Stages:
+        frames = self.reduce.frames
+        parts = [self.reduce.stages([xs[0][j : j + frames]]) for j in range(xs[0].shape[0] - frames + 1)]
+        return {stage: np.concatenate([part[stage] for part in parts]) for stage in parts[0]} if parts else {}
+
+    def describe(self) -> str:
+        return f"{self.reduce.kind.lower()} of the last {self.reduce.frames} frames"

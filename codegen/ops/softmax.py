@@ -1,48 +1,30 @@
-"""Softmax over an axis inside the frame, and what else needs a whole axis at once."""
+"""Softmax on codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
-from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
-from codegen.ir.graph import Const
-from codegen.ir.time import Join, Rule, Unstreamable
-from codegen.ir.view import View
-from codegen.ops.base import Op
+import numpy as np
+
+from codegen.numerics.softmax import LogSoftmaxParams, SoftmaxParams
+from codegen.ops.base import Codes, ElementwiseOp
 
 
 @dataclass(frozen=True, eq=False)
-class Softmax(Op):
-    """Real softmax over the innermost `size` elements; over the stream axis where `over_time`."""
+class SoftmaxS8(ElementwiseOp):
+    """Softmax or LogSoftmax over the innermost `size` codes, in integers: within one code of the real result.
+
+    A declared deviation: `params.error_codes` bounds it.
+    """
 
     kind: str
     size: int
-    over_time: bool = False
+    params: SoftmaxParams | LogSoftmaxParams
 
-    def rule(self) -> Rule:
-        return Unstreamable(f"{self.kind} over the stream axis") if self.over_time else Join()
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        rows = xs[0].reshape(-1, self.size).astype(np.int64)
+        return self.params.apply(rows).reshape(xs[0].shape)
 
-
-def lower_softmax(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
-    """Softmax-13 over one axis; before opset 13 over all axes from `axis` (default 1) on, flattened."""
-    x = args[0]
-    assert isinstance(x, View)
-    rank = len(x.axes)
-    if ctx.model.opset >= 13:
-        axes = [int(node.attrs.get("axis", -1)) % rank]
-    else:
-        axes = list(range(int(node.attrs.get("axis", 1)) % rank, rank))
-    over_time = any(piece.is_time for i in axes for piece in x.axes[i])
-    rest = [i for i in x.storage_order() if i not in axes]
-    x = ctx.arrange(x, [*rest, *axes], node)
-    # The stream axis does not count: the analyzer's operator is the same for every length, and `build` refuses it.
-    size = prod(piece.size for i in axes for piece in x.axes[i] if not piece.is_time)
-    return [ctx.elementwise(x, Softmax(node.op_type, size, over_time), node)]
-
-
-LOWER = {("", "Softmax"): lower_softmax, ("", "LogSoftmax"): lower_softmax, ("", "Hardmax"): lower_softmax}
-ANALYZED = {"Hardmax": "no int8 form"}
-RULES = dict.fromkeys(("Softmax", "LogSoftmax"), "over axes inside the frame; within one code of the real value")
+    def describe(self) -> str:
+        return f"over {self.size}, within {self.params.error_codes:.2g} codes before rounding"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.time import Join, Rule, Transposed, Upsample, Window
+from codegen.ir.time import Join, Rule, Transposed, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages
 from codegen.ops.conv import Requantize, accumulator_bounds
@@ -146,37 +146,3 @@ def _grown(acc: npt.NDArray[np.int64], sizes: Sequence[int]) -> npt.NDArray[np.i
     """Zeros where negative right padding lets the output run past the last tap."""
     widths = [(0, max(0, n - have)) for n, have in zip(sizes, acc.shape[:3], strict=True)]
     return np.pad(acc, [*widths, (0, 0), (0, 0)])
-
-
-@dataclass(frozen=True, eq=False)
-class UpsampleS8(KernelOp):
-    """Nearest upsampling by whole factors over (stream, frame axes): output j reads floor((j + offset) / factor)."""
-
-    time: Rule
-    frame_in: tuple[int, ...]
-    index: tuple[tuple[int, ...], ...]
-
-    def rule(self) -> Rule:
-        return self.time
-
-    def reference(self, xs: Sequence[Codes]) -> Codes:
-        x = xs[0].reshape(xs[0].shape[0], *self.frame_in)
-        if isinstance(self.time, Upsample) and x.shape[0]:
-            j = np.arange(x.shape[0] * self.time.factor)
-            x = x[np.minimum((j + self.time.offset) // self.time.factor, x.shape[0] - 1)]
-        for axis, index in enumerate(self.index):
-            x = x.take(np.asarray(index), axis=axis + 1)
-        return x
-
-
-@dataclass(frozen=True, eq=False)
-class LastS8(KernelOp):
-    """The last frame of the sequence, once, at its end."""
-
-    time: Rule
-
-    def rule(self) -> Rule:
-        return self.time
-
-    def reference(self, xs: Sequence[Codes]) -> Codes:
-        return xs[0][-1:]

@@ -10,7 +10,7 @@ from codegen.errors import input_error
 from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.view import Piece
 from codegen.numerics import reference as numeric
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
 
 STAGE = "state"
 STATE_WORDS = frozenset(("next", "new", "old", "out", "in", "prev", "previous", "last", "output", "input", "updated"))

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.ir.op import Op
 from codegen.ir.view import Piece
-from codegen.ops.base import Op
 from codegen.ops.conv import ConvAccS8, Convolution, ConvS8, Requantize
-from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8, channel_tables
-from codegen.ops.pool import MaxPoolS8
-from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames, Truncate
-from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
+from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, Truncate, UpsampleS8
+from codegen.ops.pair import PairS8
+from codegen.ops.pool import AveragePoolS8, MaxPoolS8
+from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
+from codegen.ops.table import LutChannelsS8, LutS8, channel_tables
+from codegen.ops.transposed import ConvTransposeS8
 from codegen.passes.channel_coupling import Mask
 from codegen.passes.code_intervals import Interval
 

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.ir.geometry import Geometry
 from codegen.ir.graph import Graph
 from codegen.ir.time import Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import KernelOp
 from codegen.ops.conv import ConvS8
-from codegen.ops.geometry import Geometry
-from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, PairS8
-from codegen.ops.pool import MaxPoolS8
-from codegen.ops.reduce import AveragePoolS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames, Truncate
-from codegen.ops.transposed import LastS8, UpsampleS8
+from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, Truncate, UpsampleS8
+from codegen.ops.pair import PairS8
+from codegen.ops.pool import AveragePoolS8, MaxPoolS8
+from codegen.ops.reduce import ReduceS8
+from codegen.ops.table import LutChannelsS8, LutS8
 
 Values = npt.NDArray[np.int64]
 

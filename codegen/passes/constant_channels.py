@@ -16,7 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from codegen.ir.graph import Graph, Node, Tensor
-from codegen.ops.base import KernelOp, Op
+from codegen.ir.op import Op
+from codegen.ops.base import KernelOp
 from codegen.passes.channel_coupling import Coupling, Mask, coupling, fixed
 from codegen.passes.channel_rewrite import shrunk, without
 from codegen.passes.code_intervals import Interval, analyse

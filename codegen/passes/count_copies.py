@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.ir.graph import Graph
-from codegen.ops.shape import Copy
+from codegen.ops.move import Copy
 
 SHOWN = 4
 

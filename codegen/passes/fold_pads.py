@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.frontend.qdq import prune
-from codegen.ir.graph import Graph, Node
+from codegen.ir.geometry import Geometry
+from codegen.ir.graph import Graph, Node, prune
 from codegen.ir.time import Window
 from codegen.ops.conv import ConvS8
-from codegen.ops.geometry import Geometry
+from codegen.ops.move import PadFrames
 from codegen.ops.pool import MaxPoolS8
-from codegen.ops.shape import PadFrames
 
 
 def fold_pads(graph: Graph) -> Graph:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.frontend.qdq import prune
-from codegen.ir.graph import Graph, Node
-from codegen.ops.int8 import ConcatS8, LutS8
+from codegen.ir.graph import Graph, Node, prune
+from codegen.ops.move import ConcatS8
+from codegen.ops.table import LutS8
 
 
 def fuse_tables(graph: Graph) -> Graph:

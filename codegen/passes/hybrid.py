@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from codegen.ir.graph import Graph, Node
 from codegen.ir.view import View
-from codegen.ops.collect import CollectS8
+from codegen.ops.move import CollectS8
 
 KEPT = " kept"
 

@@ -2,66 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from codegen.errors import Problem
+from codegen.ir.geometry import Geometry
 from codegen.ir.graph import Graph, Node
 from codegen.ir.time import Window
-from codegen.ops.base import Codes, KernelOp, Rounding, Stages
+from codegen.ir.view import Piece
+from codegen.ops.base import KernelOp
 from codegen.ops.conv import ConvS8
-from codegen.ops.geometry import Geometry
-from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy
-from codegen.ops.transposed import LastS8
+from codegen.ops.move import Copy, LastS8
+from codegen.ops.reduce import DenseOverTimeS8, ReduceS8, SlidingReduceS8
 
 STAGE = "endless"
-
-
-@dataclass(frozen=True, eq=False)
-class SlidingReduceS8(KernelOp):
-    """A reduction over the last `reduce.frames` frames, for every frame; rounding as ReduceS8.
-
-    Sums run: the newest frame is added, and the oldest taken off once the result is out. int32 sums are exact in any
-    order, so nothing drifts. Maxima cannot be taken off: they are found anew for every frame.
-    """
-
-    reduce: ReduceS8
-    final = ReduceS8.final
-
-    def rule(self) -> Window:
-        return Window(taps=self.reduce.frames)
-
-    def rounding(self) -> Rounding | None:
-        return self.reduce.rounding()
-
-    def code_bounds(self) -> tuple[int, int]:
-        return self.reduce.bounds
-
-    def running(self) -> tuple[str, int] | None:
-        outer, _, inner = self.reduce.block
-        return None if self.reduce.kind in ("Max", "Min") else ("int32_t", outer * inner)
-
-    def scratch_bytes(self) -> int:
-        outer, _, inner = self.reduce.block
-        return 0 if self.running() else outer * inner
-
-    def reference(self, xs: Sequence[Codes]) -> Codes:
-        x, frames = xs[0], self.reduce.frames
-        count = max(0, x.shape[0] - frames + 1)
-        parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
-        outer, _, inner = self.reduce.block
-        return np.concatenate(parts) if parts else np.zeros((0, outer, inner), np.int8)
-
-    def stages(self, xs: Sequence[Codes]) -> Stages:
-        frames = self.reduce.frames
-        parts = [self.reduce.stages([xs[0][j : j + frames]]) for j in range(xs[0].shape[0] - frames + 1)]
-        return {stage: np.concatenate([part[stage] for part in parts]) for stage in parts[0]} if parts else {}
-
-    def describe(self) -> str:
-        return f"{self.reduce.kind.lower()} of the last {self.reduce.frames} frames"
 
 
 def make_endless(graph: Graph) -> tuple[Graph, list[Problem]]:
@@ -93,7 +48,6 @@ def _sliding(node: Node, graph: Graph) -> KernelOp | None:
         return ConvS8(geometry, np.ascontiguousarray(weights), op.bias, 1, op.x_zero_point, op.requantize)
     if isinstance(op, LastS8):
         size = graph.tensors[node.output].frame_elements
-        from codegen.ir.view import Piece
 
         return Copy((Piece(size, 1),))
     return op

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from codegen.ir.graph import Graph, Node
 from codegen.ops.base import KernelOp
-from codegen.ops.collect import CollectS8
+from codegen.ops.move import CollectS8
 from codegen.plan import lifetimes
 from codegen.plan.lifetimes import Lives, Order, execution_order
 from codegen.plan.memory import Buffer, Leads, Placement, lower_bound, place

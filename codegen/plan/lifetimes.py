@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from codegen.ir.graph import Graph, Node
 from codegen.ir.time import Join, Last, Reduce, Rule, Upsample, Window
 from codegen.ops.base import KernelOp
-from codegen.ops.collect import CollectS8
+from codegen.ops.move import CollectS8
 from codegen.plan.memory import EVER, Buffer
 from codegen.plan.rules import reads
 from codegen.plan.streaming import StreamPlan, n_end, smallest

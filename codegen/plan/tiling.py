@@ -20,13 +20,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.errors import EXIT_INPUT, CodegenError, input_error
+from codegen.ir.geometry import same_padding, window_length
 from codegen.ir.graph import Graph
 from codegen.ir.time import Window
 from codegen.ops.base import KernelOp
 from codegen.ops.conv import ConvAccS8, Convolution
-from codegen.ops.geometry import same_padding, window_length
-from codegen.ops.pool import MaxPoolS8
-from codegen.ops.reduce import AveragePoolS8
+from codegen.ops.pool import AveragePoolS8, MaxPoolS8
 
 STAGE = "tiling"
 Triple = tuple[int, int, int]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import stream
 from codegen import Options, cli, host, pipeline
-from codegen.verify import random_feed, verify
+from codegen.verify.verification import random_feed, verify
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "imu_tcn_int8.onnx"

@@ -13,8 +13,8 @@ from checks import PLAIN, Workshop
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.host import HostModel
-from codegen.observe import reference_stages
 from codegen.reference import whole_clip
+from codegen.verify.observe import reference_stages
 
 Array = npt.NDArray[Any]
 Image = Sequence[Sequence[int]]

@@ -19,12 +19,15 @@ from models import Net
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.errors import CodegenError
+from codegen.frontend.onnx.einsum import parse
+from codegen.frontend.onnx.labelled import cheapest_order
 from codegen.frontend.read import read, require
 from codegen.ir.graph import Graph
+from codegen.ir.real import Contract
 from codegen.ops.conv import ConvS8
-from codegen.ops.einsum import EinsumS8, cheapest_order, parse
-from codegen.ops.matmul import Contract, MatMulS8
-from codegen.ops.shape import Copy
+from codegen.ops.einsum import EinsumS8
+from codegen.ops.matmul import MatMulS8
+from codegen.ops.move import Copy
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from window_layers import Case, Layer, kernels
 
+from codegen.ir.geometry import Geometry
 from codegen.ir.time import Window
-from codegen.ops.geometry import Geometry
-from codegen.ops.int8 import ConcatS8
+from codegen.ops.move import ConcatS8
 from codegen.plan.tiling import axis_window
 
 SHAPES = 600

@@ -568,7 +568,7 @@ def test_host_load_compiles_a_folder(shop: Workshop, tmp_path: Any) -> None:
     """codegen.host.load is what users call: its own compiler run, reset, push, finish, run, inputs and outputs."""
     from codegen import host
     from codegen.reference import run
-    from codegen.verify import random_feed
+    from codegen.verify.verification import random_feed
 
     net = Net("uint8", seed=2)
     net.output(net.conv(net.input([1, 3, "T"]), 4, [3], pads=[1, 1]))

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from checks import Generated, Workshop
 
-from codegen import report as reporting
 from codegen.emit.context import Compiled
-from codegen.frontend import qdq
 from codegen.frontend.read import read, require
-from codegen.ir.graph import Graph, Node, Port, QParams, Tensor
+from codegen.int8.builder import to_int8
+from codegen.int8.pairs import pair_s8
+from codegen.ir.geometry import Geometry, window_length
+from codegen.ir.graph import Graph, Node, Port, QParams, Tensor, prune
 from codegen.ir.time import Join, Last, Transposed, Window
 from codegen.ir.view import Piece, View, compact
 from codegen.ops.conv import ConvAccS8, ConvS8, Requantize
-from codegen.ops.geometry import Geometry, window_length
-from codegen.ops.int8 import ConcatS8, LutChannelsS8, LutS8, pair_s8
-from codegen.ops.pool import MaxPoolS8
-from codegen.ops.reduce import AveragePoolS8, DenseOverTimeS8, ReduceS8
-from codegen.ops.shape import Copy, PadFrames
-from codegen.ops.transposed import ConvTransposeS8, LastS8, UpsampleS8
+from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, UpsampleS8
+from codegen.ops.pool import AveragePoolS8, MaxPoolS8
+from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
+from codegen.ops.table import LutChannelsS8, LutS8
+from codegen.ops.transposed import ConvTransposeS8
 from codegen.passes import PASSES
 from codegen.passes.channel_rewrite import affine, shrunk
 from codegen.passes.code_intervals import analyse
@@ -33,6 +33,7 @@ from codegen.pipeline import render
 from codegen.plan import streaming
 from codegen.plan.layout import layout
 from codegen.reference import whole_clip
+from codegen.report.make import analyse_graph, make_report
 
 MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 Q = QParams(0.0625, 3)
@@ -61,7 +62,7 @@ class Net:
         outs = tuple(self._port(name) for name in dict.fromkeys(outputs))
         taps = {name: View(name, self._view(name).axes) for name in self.tensors}
         clip = self.length if self.clip else None
-        return qdq.prune(Graph("net", ins, outs, self.tensors, tuple(self.nodes), clip, (), taps))
+        return prune(Graph("net", ins, outs, self.tensors, tuple(self.nodes), clip, (), taps))
 
     def _view(self, name: str) -> View:
         tensor = self.tensors[name]
@@ -293,10 +294,10 @@ def test_codes_are_unchanged_on_random_graphs(block: int, seed: int) -> None:
 
 
 def compiled(graph: Graph, hop: int) -> Compiled:
-    extents, joins = reporting.analyse_graph(graph)
+    extents, joins = analyse_graph(graph)
     stream = streaming.plan(graph.time_graph(), hop)
     memory = layout(graph, stream)
-    report = reporting.make_report(graph, extents, stream, memory, {}, None, joins)
+    report = make_report(graph, extents, stream, memory, {}, None, joins)
     return Compiled(graph, extents, stream, memory, {}, report, "m", "net.onnx", "0" * 64, "0")
 
 
@@ -421,7 +422,7 @@ def test_frame_shapes_of_what_is_kept() -> None:
 
 
 def unpruned(path: Path) -> Graph:
-    graph = qdq.to_int8(require(read(path, None)))
+    graph = to_int8(require(read(path, None)))
     for run in PASSES:
         graph = graph if run is remove_constant_channels else run(graph)
     return graph

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen.ops.int8 import ConcatS8, LutS8
+from codegen.ops.move import ConcatS8
+from codegen.ops.table import LutS8
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.reference.whole_clip import run_codes
-from codegen.verify import random_feed, verify
+from codegen.verify.verification import random_feed, verify
 from tests.models import Net
 
 

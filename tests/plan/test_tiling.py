@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from codegen.errors import CodegenError
+from codegen.ir.geometry import Geometry, window_length
 from codegen.ir.time import Window
 from codegen.ops.conv import ConvS8, Requantize
-from codegen.ops.geometry import Geometry, window_length
-from codegen.ops.int8 import LutS8
 from codegen.ops.pool import MaxPoolS8
+from codegen.ops.table import LutS8
 from codegen.plan.tiling import (
     Block,
     Shape,

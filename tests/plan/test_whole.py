@@ -13,7 +13,7 @@ from codegen.errors import EXIT_INPUT, CodegenError
 from codegen.options import Options
 from codegen.pipeline import compile_model, load_int8
 from codegen.reference import whole_clip
-from codegen.verify import random_feed
+from codegen.verify.verification import random_feed
 
 MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 LAYER_BY_LAYER = {

@@ -1,0 +1,85 @@
+"""Functions of one code as tables, one for all channels or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.int8.unary import function_of, is_clamp, with_constant
+from codegen.ir.graph import Const, QParams
+from codegen.ir.real import Affine, Unary
+from codegen.numerics import reference as numeric
+from codegen.ops.table import LutChannelsS8, channel_tables
+
+
+def constant_tables(
+    kind: str,
+    x: QParams,
+    y: QParams,
+    constant: Const,
+    swapped: bool,
+    before: Sequence[Unary],
+    after: Sequence[Unary],
+) -> LutChannelsS8 | None:
+    """`after(before(x) kind constant)` as tables, one for each distinct constant; None beyond 256 of them.
+
+    A quantized constant of Add, Sub or Mul is the second operand of the exact pair; everything else is literal
+    DequantizeLinear -> functions -> QuantizeLinear.
+    """
+    frame = constant.array.reshape(-1)
+    values, index = np.unique(frame, return_inverse=True)
+    if len(values) > 256:
+        return None
+    qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
+    exact = constant.is_quantized and kind in ("Add", "Sub", "Mul") and not before and not swapped
+    exact = exact and all(is_clamp(f) for f in after) and constant.array.dtype in (np.int8, np.uint8)
+    tables = []
+    for value in values:
+        if exact:
+            table = _pair_row(kind, x, y, constant, int(value))
+            if after:
+                codes = numeric.dequantize(table.astype(np.int64), qy).astype(np.float64)
+                clamp = numeric.chain(*(function_of(f) for f in after))
+                table = numeric.quantize(np.asarray([np.float32(clamp(float(v))) for v in codes], np.float32), qy)
+        else:
+            one = Const(np.asarray([value]), constant.scale, constant.zero_point)
+            middle = with_constant(kind, float(one.real()[0]), swapped)
+            functions = [function_of(f) for f in (*before, middle, *after)]
+            table = numeric.unary_table(numeric.chain(*functions), qx, qy)
+        tables.append(table)
+    return channel_tables(tables, index)
+
+
+def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> npt.NDArray[np.int8]:
+    """The 256 results of the exact pair with one constant code."""
+    assert constant.scale is not None
+    shift = 128 if constant.array.dtype == np.uint8 else 0
+    zero = int(np.asarray(constant.zero()).ravel()[0]) - shift
+    qc = (float(constant.scale.ravel()[0]), zero)
+    a = np.arange(-128, 128, dtype=np.int64)
+    b = np.full(256, code - shift, np.int64)
+    qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
+    if kind == "Mul":
+        return numeric.mul(a, b, qx, qc, qy)
+    return numeric.add(a, b, qx, qc, qy, sign_b=-1 if kind == "Sub" else 1)
+
+
+def affine_tables(
+    op: Affine, x: QParams, y: QParams, before: Sequence[Unary], after: Sequence[Unary]
+) -> LutChannelsS8 | None:
+    """`after(affine(before(x)))` as one table per distinct channel, None where there are more than 256."""
+    pairs, index = np.unique(np.stack([op.scale, op.offset], axis=1), axis=0, return_inverse=True)
+    if len(pairs) > 256:
+        return None
+    heads, tails = [function_of(f) for f in before], [function_of(f) for f in after]
+    tables = []
+    for scale, offset in pairs.tolist():
+
+        def line(value: float, scale: float = scale, offset: float = offset) -> float:
+            return scale * value + offset
+
+        chain = numeric.chain(*heads, line, *tails)
+        tables.append(numeric.unary_table(chain, (x.scale, x.zero_point), (y.scale, y.zero_point)))
+    return channel_tables(tables, index.reshape(-1)[op.channel])

@@ -1,0 +1,54 @@
+"""Tables of 256 codes: any function of one code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ops.base import Codes, ElementwiseOp
+
+
+@dataclass(frozen=True, eq=False)
+class LutS8(ElementwiseOp):
+    """y = table[x + 128]: any unary function, or a change of scale. table int8 [256]."""
+
+    table: npt.NDArray[np.int8]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        codes: Codes = self.table[xs[0].astype(np.int64) + 128]
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class LutChannelsS8(ElementwiseOp):
+    """y[i] = tables[table_of[i % period]][x[i] + 128]: one unary function per element of a frame's repeating part."""
+
+    tables: npt.NDArray[np.int8]
+    table_of: npt.NDArray[np.uint8]
+
+    def reference(self, xs: Sequence[Codes]) -> Codes:
+        frames, *frame = xs[0].shape
+        x = xs[0].reshape(frames, prod(frame) // self.table_of.size, self.table_of.size).astype(np.int64) + 128
+        codes: Codes = self.tables[self.table_of.astype(np.int64), x]
+        return codes.reshape(xs[0].shape)
+
+    def describe(self) -> str:
+        return f"{len(self.tables)} tables"
+
+
+def channel_tables(tables: Sequence[npt.NDArray[np.int8]], index: npt.NDArray[np.intp]) -> LutChannelsS8:
+    """Tables, and which one each element of a frame takes, kept as short as the frame's repetition allows."""
+    return LutChannelsS8(np.stack(tables), index[: repetition(index)].astype(np.uint8))
+
+
+def repetition(index: npt.NDArray[np.intp]) -> int:
+    """The shortest repetition that the frame consists of, in elements."""
+    n = len(index)
+    for period in range(1, n + 1):
+        if n % period == 0 and np.array_equal(index, np.resize(index[:period], n)):
+            return period
+    return n
