@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from codegen.emit.context import Compiled, model_context
+from codegen.emit.model import Compiled
 from codegen.errors import EXIT_INPUT, CodegenError, Problem
 from codegen.options import Options
 from codegen.plan.layout import Layout
@@ -109,7 +109,7 @@ def alternatives(options: Options, layout: Layout) -> Iterator[tuple[str, Option
 
 def flash_parts(compiled: Compiled) -> list[Part]:
     """Every constant table of the generated C, frames of padding included, and the structs of the kernels' calls."""
-    _, tables = model_context(compiled)
+    tables = compiled.tables.values
     parts = [Part(t.bytes, "table", f"{key} ({t.comment})" if t.comment else key) for key, t in tables.items()]
     structs = compiled.report.constant_bytes - compiled.report.weight_bytes
     return [*parts, Part(structs, "struct", "what the calls of the kernels are told")]

@@ -19,6 +19,7 @@ from codegen import output_folder, pipeline
 from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error, printable
 from codegen.options import PLANS, Options
+from codegen.plan.kernels import TARGETS
 from codegen.report import html
 from codegen.report.rows import OutputRow, Report
 from codegen.version import VERSION
@@ -108,6 +109,9 @@ def _command(
     text = "cut convolutions and pools that need more into tiles that fit"
     parser.add_argument("--fast-memory", type=int, metavar="BYTES", help=text)
     parser.add_argument("--cores", type=int, metavar="N", help="cut them into at least N tasks for as many cores")
+    parser.add_argument(
+        "--target", choices=tuple(TARGETS), help="the processor that kernels are chosen for (default portable)"
+    )
     parser.add_argument("--endless", action="store_true", default=None, help="turn a fixed window into a sliding one")
     parser.add_argument("--state", action="append", metavar="IN=OUT", help="state tensors to carry inside (repeatable)")
     text = "a state that is an output too (repeatable; all are where no other output is left)"
@@ -157,6 +161,8 @@ def _checked(options: Options) -> Options:
         raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
     if options.plan not in PLANS:
         raise input_error("options", "plan", f"{options.plan}", f"one of {', '.join(PLANS)}")
+    if options.target not in TARGETS:
+        raise input_error("options", "target", f"{options.target}", f"one of {', '.join(TARGETS)}")
     if options.plan == "whole" and (options.stream not in (None, "none") or options.endless):
         raise input_error("options", "plan", "whole, with --stream or --endless", "one of them")
     for what in BUDGETS:

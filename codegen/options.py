@@ -21,7 +21,8 @@ class Options:
     value of every stage. cut_input, cut_output: tensors where the part to build starts and ends
     (`codegen.frontend.cut`). ram_budget, flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
     fast_memory, cores: layers that need more bytes are cut into tiles that fit, and into at least so many tasks
-    (`codegen.plan.tiling`).
+    (`codegen.plan.tiling`). target: the processor that kernels and forms of rounding are chosen for
+    (`codegen.plan.kernels.TARGETS`).
     """
 
     name: str | None = None
@@ -40,3 +41,4 @@ class Options:
     stack_budget: int | None = None
     fast_memory: int | None = None
     cores: int = 1
+    target: str = "portable"

@@ -8,17 +8,16 @@ from pathlib import Path
 
 from codegen import budgets
 from codegen.emit import files
-from codegen.emit.context import Compiled
-from codegen.emit.footprint import constant_bytes
-from codegen.emit.names import identifier
-from codegen.emit.operators import emission
+from codegen.emit.model import Compiled
+from codegen.emit.names import identifier, make_names
+from codegen.emit.tables import all_tables
 from codegen.errors import CodegenError, Problem, unsupported
 from codegen.frontend.cut import Cuts
 from codegen.frontend.read import ReadModel, read, require
 from codegen.int8.builder import to_int8
 from codegen.ir.graph import Graph
 from codegen.ir.time import Unstreamable
-from codegen.ops.base import KernelOp
+from codegen.kernels import KERNELS, emissions
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
@@ -27,6 +26,7 @@ from codegen.passes.make_endless import make_endless
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
 from codegen.plan.hops import hop_rows
+from codegen.plan.kernels import TARGETS, Choices, choose
 from codegen.plan.layout import Layout, layout_below
 from codegen.plan.order import orders
 from codegen.plan.rules import ended_tensors, lengths_with_faults
@@ -78,26 +78,42 @@ def compile_model(path: Path, options: Options) -> Compiled:
     _check_joins(graph)
     _check_period(graph)
     _check_lengths(graph)
-    return compile_chosen(path, source, choose_plan(path, graph, options), options)
+    return compile_chosen(path, source.model.digest, choose_plan(path, graph, options), options)
 
 
-def compile_chosen(path: Path, source: ReadModel, chosen: Chosen, options: Options) -> Compiled:
+def compile_chosen(path: Path, digest: str, chosen: Chosen, options: Options) -> Compiled:
     """What can be said and emitted of a model once its plan is chosen."""
     graph, stream, memory = chosen.graph, chosen.stream, chosen.memory
     extents, joins = analyse_graph(graph)
     graph = replace(graph, notes=tuple(_with_cost(note, memory) for note in graph.notes))
-    weights = _weight_bytes(graph)
-    report = make_report(graph, extents, stream, memory, weights, options.rate, joins)
-    cut = [name for name, plan in chosen.tiles.items() if plan.is_cut]
-    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory, cut)), plan=chosen.row)
+    target = TARGETS[options.target]
+    made = emissions(graph, memory, chosen.kernels, chosen.tiles, target)
+    weights = {name: sum(table.bytes for table in node.tables.values()) for name, node in made.items()}
+    report = make_report(graph, extents, stream, memory, weights, options.rate, joins, chosen.kernels, target)
+    report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory, chosen.kernels)), plan=chosen.row)
     named = {node.name: node.onnx_name for node in graph.nodes}
     report = replace(report, tiles=tuple(TileRow(named[name], plan) for name, plan in chosen.tiles.items()))
     name = options.name or identifier(path.stem).lower()
-    digest = source.model.digest
-    compiled = Compiled(
-        graph, extents, stream, memory, chosen.tiles, report, name, path.name, digest, VERSION, options.trace
+    names = make_names(graph, name)
+    tables = all_tables(graph, memory, made, names)
+    report = with_constants(report, tables.bytes, sum(node.struct_bytes for node in made.values()))
+    return Compiled(
+        graph,
+        extents,
+        stream,
+        memory,
+        chosen.tiles,
+        made,
+        names,
+        tables,
+        report,
+        name,
+        path.name,
+        digest,
+        VERSION,
+        target.name,
+        options.trace,
     )
-    return replace(compiled, report=with_constants(report, *constant_bytes(compiled)))
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,7 @@ class Chosen:
     graph: Graph
     stream: streaming.StreamPlan
     memory: Layout
+    kernels: Choices
     row: PlanRow
     tiles: dict[str, TilePlan] = field(default_factory=dict)
 
@@ -159,11 +176,15 @@ def _with_memory(graph: Graph, options: Options, row: PlanRow, limit: int | None
         tiles = plan_layers(graph, options.fast_memory, options.cores)
         if options.fast_memory is not None:
             copied = max((plan.working_set_bytes for plan in tiles.values() if plan.is_cut), default=0)
-    memory = layout_below(graph, stream, limit, [name for name, plan in tiles.items() if plan.is_cut])
+    cut = [name for name, plan in tiles.items() if plan.is_cut]
+    kernels = choose(graph, TARGETS[options.target], cut, KERNELS)
+    memory = layout_below(graph, stream, kernels, limit)
     if memory is None:
         return None
     memory = replace(memory, fast_bytes=copied, cores=options.cores)
-    return None if limit is not None and memory.ram_bytes >= limit else Chosen(graph, stream, memory, row, tiles)
+    if limit is not None and memory.ram_bytes >= limit:
+        return None
+    return Chosen(graph, stream, memory, kernels, row, tiles)
 
 
 def _hybrids(path: Path, graph: Graph, options: Options) -> Iterator[tuple[str, Graph]]:
@@ -359,11 +380,3 @@ def _plan_or_none(graph: Graph, hop: int) -> streaming.StreamPlan | None:
         return streaming.plan(graph.time_graph(), hop)
     except CodegenError:
         return None
-
-
-def _weight_bytes(graph: Graph) -> dict[str, int]:
-    result = {}
-    for node in graph.nodes:
-        assert isinstance(node.op, KernelOp)
-        result[node.name] = sum(table.bytes for table in emission(node.op, "").tables.values())
-    return result

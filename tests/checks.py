@@ -25,7 +25,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from codegen.emit.context import Compiled
+from codegen.emit.model import Compiled
 from codegen.errors import CodegenError
 from codegen.host import HostModel
 from codegen.ir.graph import Graph

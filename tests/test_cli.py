@@ -17,7 +17,7 @@ from models import Net, causal_chain, image_clip
 from onnx import TensorProto, helper
 
 from codegen import output_folder
-from codegen.emit.context import Compiled
+from codegen.emit.model import Compiled
 from codegen.options import Options
 from codegen.reference import whole_clip
 

@@ -19,7 +19,7 @@ from models import DIVERSE
 from random_graphs import random_graph
 from streams import Session, run_reference, some_lengths
 
-from codegen.emit.context import Compiled
+from codegen.emit.model import Compiled
 from codegen.ir.graph import Graph
 from codegen.ir.time import Last, TimeGraph
 from codegen.ops.move import Copy

@@ -11,9 +11,11 @@ from checks import Workshop, assert_same
 from models import Net, causal_chain, image_clip, shrinking_clip
 
 from codegen import CodegenError, analyze, build
+from codegen.kernels import KERNELS
 from codegen.options import Options
 from codegen.pipeline import compile_model, import_model
 from codegen.plan import streaming
+from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import FORMS, form_of, layout
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
@@ -137,21 +139,26 @@ def test_forms_of_memory(clip: Path) -> None:
     """Each form holds what it says, and the layout is the smallest, the first of equals."""
     _, graph = import_model(clip, Options(plan="stream"))
     plan = streaming.plan(graph.time_graph())
-    made = {form: form_of(form, graph, plan) for form in FORMS}
+    made = {form: form_of(form, graph, plan, choose(graph, PORTABLE, (), KERNELS)) for form in FORMS}
     sizes = {form: memory.ram_bytes for form, memory in made.items() if memory is not None}
     assert set(sizes) == set(FORMS)
     for form, memory in made.items():
         assert memory is not None and memory.form == form and memory.lower_bound <= memory.ram_bytes
         assert (memory.scratch_bytes == 4) == (form != "apart") and bool(memory.row_table) == (form == "rows")
-    best = layout(graph, plan)
+    best = layout(graph, plan, choose(graph, PORTABLE, (), KERNELS))
     assert best.ram_bytes == min(sizes.values())
-    assert form_of("rows", graph, streaming.plan(graph.time_graph(), 2)) is None, "rows are for a hop of 1"
+    other = streaming.plan(graph.time_graph(), 2)
+    assert form_of("rows", graph, other, choose(graph, PORTABLE, (), KERNELS)) is None, "rows are for a hop of 1"
 
 
 def test_an_endless_stream_has_one_form(shop: Workshop) -> None:
     _, graph = import_model(shop.save(causal_chain()), Options())
     plan = streaming.plan(graph.time_graph())
-    assert [form_of(form, graph, plan) is None for form in FORMS] == [False, True, True]
+    assert [form_of(form, graph, plan, choose(graph, PORTABLE, (), KERNELS)) is None for form in FORMS] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_report_of_a_clip_in_rows(shop: Workshop, clip: Path) -> None:

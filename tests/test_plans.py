@@ -23,10 +23,12 @@ from random_graphs import SAMPLE, random_clip
 from streams import Session
 
 from codegen import CodegenError
+from codegen.kernels import KERNELS
 from codegen.options import Options
 from codegen.passes.hybrid import hybrids
 from codegen.pipeline import Chosen, compile_chosen, import_model
 from codegen.plan import streaming
+from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import FORMS, form_of
 from codegen.plan.memory import place
 from codegen.plan.order import orders
@@ -69,11 +71,12 @@ def variants(path: Path, seed: int, stream: str) -> Iterator[tuple[str, Chosen, 
                 cut = [t.working_set_bytes for t in tiles.values() if t.is_cut]
                 copied = max(cut, default=0) if fast is not None else 0
             plan = streaming.plan(g.time_graph(), hop)
-            memory = form_of(form, g, plan, [name for name, t in tiles.items() if t.is_cut])
+            kernels = choose(g, PORTABLE, [name for name, t in tiles.items() if t.is_cut], KERNELS)
+            memory = form_of(form, g, plan, kernels)
             if memory is None:
                 continue
             memory = replace(memory, fast_bytes=copied, cores=cores)
-            chosen = Chosen(g, plan, memory, PlanRow(kind.split()[0]), tiles)
+            chosen = Chosen(g, plan, memory, kernels, PlanRow(kind.split()[0]), tiles)
             yield f"{kind}, {form}, hop {hop}, {cores} cores, fast {fast}", chosen, options
 
 
@@ -91,7 +94,7 @@ def build(shop: Workshop, seed: int) -> tuple[list[tuple[str, Generated]], Count
         name = f"g{seed}_{i}"
         options = replace(options, name=name)  # noqa: PLW2901
         source, _ = import_model(path, options)
-        compiled = compile_chosen(path, source, chosen, options)
+        compiled = compile_chosen(path, source.model.digest, chosen, options)
         made.append((what, write_generated(path.parent / name, path, compiled)))
         census.update(part.split()[0] for part in what.split(", ")[:2])
         census["tiled"] += any(t.is_cut for t in chosen.tiles.values())

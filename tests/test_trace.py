@@ -14,7 +14,7 @@ from models import DIVERSE, Net
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen import CodegenError, cli, host
-from codegen.emit.context import Compiled
+from codegen.emit.model import Compiled
 from codegen.host import HostModel
 from codegen.options import Options
 from codegen.verify import verification as verify

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from codegen.emit import render
-from codegen.emit.context import Compiled, model_context, table_context
-from codegen.emit.literals import rows
+from codegen.emit.context import model_context, units
+from codegen.emit.model import Compiled
+from codegen.emit.tables import table_context
 from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
+from codegen.kernels.literals import rows
 from codegen.plan.outputs import next_legal
 from codegen.reference.whole_clip import run_codes
 from codegen.report import html
@@ -24,9 +26,8 @@ TRACE_OFF = f"/* {TRACE_ON} */"
 
 
 def all_files(c: Compiled) -> dict[str, str]:
-    context, tables = model_context(c)
-    context["tables"] = [table_context(key, table) for key, table in tables.items()]
-    kernels = context["kernels"]
+    context = model_context(c)
+    context["tables"] = [table_context(key, table) for key, table in c.tables.values.items()]
     files = {
         f"src/{c.name}.h": render.render("model.h.j2", context),
         f"src/{c.name}.c": render.render("model.c.j2", context),
@@ -34,7 +35,7 @@ def all_files(c: Compiled) -> dict[str, str]:
         f"src/{c.name}_weights.h": render.render("weights.h.j2", context),
         f"src/{c.name}_weights.c": render.render("weights.c.j2", context),
     }
-    files.update({f"src/{name}": text for name, text in render.runtime_files(kernels).items()})
+    files.update({f"src/{name}": text for name, text in render.runtime_files(units(c)).items()})
     if c.trace:
         files["src/rt_trace.h"] = files["src/rt_trace.h"].replace(TRACE_OFF, TRACE_ON)
     files = {path: render.with_prefix(text, c.name) for path, text in files.items()}

@@ -62,26 +62,7 @@ class Geometry:
     def axes(self, length_out: int) -> list[tuple[Window, int]]:
         return [(self.time, length_out), (self.depth, self.size_out[0]), (self.width, self.size_out[1])]
 
-    def lead(self, channels_in: int, channels_out: int) -> int:
-        """`KernelOp.lead` of a kernel that goes from position to position of one output frame, for any frame it reads.
-
-        The output of a position ends at most where the lowest input begins that it or a later position reads.
-        """
-        depth, width = self._reads()
-        first = (depth[0][:, None] * self.size_in[1] + width[0]).reshape(-1) * channels_in
-        lowest = np.minimum.accumulate(first[::-1])[::-1]
-        ends = np.arange(1, first.size + 1) * channels_out
-        return int((ends - lowest).max())
-
-    def lead_back(self, channels_in: int, channels_out: int) -> int:
-        """`KernelOp.lead_back`: the output of a position begins at least where the highest input ends that it or an
-        earlier position reads."""
-        depth, width = self._reads()
-        end = ((depth[1][:, None] - 1) * self.size_in[1] + width[1]).reshape(-1) * channels_in
-        highest = np.maximum.accumulate(end)
-        return max(0, int((highest - np.arange(end.size) * channels_out).max()))
-
-    def _reads(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    def reads(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """For depth and width the first input of every window, and one past its last, those in the padding left out."""
         found = []
         for w, size, out in zip((self.depth, self.width), self.size_in, self.size_out, strict=True):

@@ -49,28 +49,6 @@ class KernelOp(Op):
         r = self.rounding()
         return (-128, 127) if r is None else (r.lo, r.hi)
 
-    def scratch_bytes(self) -> int:
-        """Bytes of int32 working memory while one frame is computed."""
-        return 0
-
-    def lead(self, operand: int) -> int | None:
-        """Bytes by which a frame of the output must begin before the operand's frame whose memory it takes over, so
-        that the kernel writes only where it has read for the last time. None: it may not. Element by element: 0."""
-        return None
-
-    def lead_back(self, operand: int) -> int | None:
-        """The same for a kernel that goes through the frame from its end: bytes by which the output must begin behind
-        the operand. None: it can't."""
-        return None
-
-
-@dataclass(frozen=True, eq=False)
-class ElementwiseOp(KernelOp):
-    """A kernel that writes element i after its last read of element i of any operand, in rising order."""
-
-    def lead(self, operand: int) -> int:
-        return 0
-
 
 def rounding_stages(
     acc: npt.NDArray[np.int64], scale: npt.NDArray[np.float32] | np.float32, zero_point: int, lo: int, hi: int

@@ -94,12 +94,6 @@ class ConvS8(Convolution):
 
     requantize: Requantize
 
-    def lead(self, operand: int) -> int:
-        return self.geometry.lead(*self.channels)
-
-    def lead_back(self, operand: int) -> int:
-        return self.geometry.lead_back(*self.channels)
-
     def rounding(self) -> Rounding:
         return self.requantize.over(self.bounds())
 

@@ -42,10 +42,6 @@ class EinsumS8(KernelOp):
         text = order_text([(s.left, s.right) for s in self.steps], count)
         return f"order {text}, int16 between with shifts {', '.join(map(str, self.shifts))}"
 
-    def scratch_bytes(self) -> int:
-        """The int16 results between the steps."""
-        return sum(-(-2 * step.outputs // 4) * 4 for step in self.steps[:-1])
-
     def accumulate(self, xs: Sequence[Codes]) -> npt.NDArray[np.int64]:
         """The last step's accumulators [L, outputs]."""
         length = xs[0].shape[0]

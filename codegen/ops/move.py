@@ -107,12 +107,6 @@ class ConcatS8(KernelOp):
             parts.append(codes.reshape(x.shape[0], self.outer, n, self.inner))
         return np.concatenate(parts, axis=2)
 
-    def lead(self, operand: int) -> int | None:
-        """Operands are copied one after another, in rising order: the output runs ahead by what the others add."""
-        if self.outer > 1:
-            return None
-        return (sum(self.sizes) - self.sizes[operand]) * self.inner
-
     def describe(self) -> str:
         changed = sum(table is not None for table in self.tables)
         return f"{changed} of {len(self.sizes)} operands rescaled" if changed else ""

@@ -13,11 +13,11 @@ from codegen.numerics import reference as numeric
 from codegen.numerics.islands import IslandParams, pair_table
 from codegen.numerics.linear import MulParams
 from codegen.numerics.pairs import AddParams
-from codegen.ops.base import Codes, ElementwiseOp, Stages
+from codegen.ops.base import Codes, KernelOp, Stages
 
 
 @dataclass(frozen=True, eq=False)
-class PairS8(ElementwiseOp):
+class PairS8(KernelOp):
     """Add, Sub or Mul of two frames of one shape: exact real result of the scales, one rounding half to even."""
 
     kind: str
@@ -52,7 +52,7 @@ Reals = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class IslandS8(ElementwiseOp):
+class IslandS8(KernelOp):
     """y = Q(f(a) kind g(b)); element i of the frame's repeating part uses functions number `island_of[i]`.
 
     The reference is the literal float32 formula: f and g by DequantizeLinear and Python's math, one float32 operation.
@@ -77,7 +77,7 @@ class IslandS8(ElementwiseOp):
 
 
 @dataclass(frozen=True, eq=False)
-class SelectS8(ElementwiseOp):
+class SelectS8(KernelOp):
     """Elementwise Max or Min of two tensors of equal QParams."""
 
     kind: str

@@ -29,12 +29,6 @@ class MaxPoolS8(KernelOp):
     def pad_code(self) -> int:
         return -128
 
-    def lead(self, operand: int) -> int:
-        return self.geometry.lead(self.channels, self.channels)
-
-    def lead_back(self, operand: int) -> int:
-        return self.geometry.lead_back(self.channels, self.channels)
-
     def describe(self) -> str:
         return self.geometry.describe()
 
@@ -69,12 +63,6 @@ class AveragePoolS8(KernelOp):
 
     def describe(self) -> str:
         return self.geometry.describe()
-
-    def lead(self, operand: int) -> int:
-        return self.geometry.lead(self.channels, self.channels)
-
-    def lead_back(self, operand: int) -> int:
-        return self.geometry.lead_back(self.channels, self.channels)
 
     def divisors(self, length: int) -> npt.NDArray[np.int64]:
         """Cells that count in each window: [L', D', W']."""

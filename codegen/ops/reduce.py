@@ -48,11 +48,6 @@ class ReduceS8(KernelOp):
             return None
         return ("uint8_t" if self.kind in ("Max", "Min") else "int32_t", self.block[0] * self.block[2])
 
-    def scratch_bytes(self) -> int:
-        if self.over_time:
-            return 0
-        return self.block[0] * self.block[2] * (1 if self.kind in ("Max", "Min") else 4)
-
     def interval(self) -> tuple[int, int]:
         """Sums of code - zero point that can occur."""
         return self.count * (-128 - self.x.zero_point), self.count * (127 - self.x.zero_point)
@@ -176,10 +171,6 @@ class SlidingReduceS8(KernelOp):
     def running(self) -> tuple[str, int] | None:
         outer, _, inner = self.reduce.block
         return None if self.reduce.kind in ("Max", "Min") else ("int32_t", outer * inner)
-
-    def scratch_bytes(self) -> int:
-        outer, _, inner = self.reduce.block
-        return 0 if self.running() else outer * inner
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         x, frames = xs[0], self.reduce.frames

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen.numerics.softmax import LogSoftmaxParams, SoftmaxParams
-from codegen.ops.base import Codes, ElementwiseOp
+from codegen.ops.base import Codes, KernelOp
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxS8(ElementwiseOp):
+class SoftmaxS8(KernelOp):
     """Softmax or LogSoftmax over the innermost `size` codes, in integers: within one code of the real result.
 
     A declared deviation: `params.error_codes` bounds it.

@@ -9,11 +9,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ops.base import Codes, ElementwiseOp
+from codegen.ops.base import Codes, KernelOp
 
 
 @dataclass(frozen=True, eq=False)
-class LutS8(ElementwiseOp):
+class LutS8(KernelOp):
     """y = table[x + 128]: any unary function, or a change of scale. table int8 [256]."""
 
     table: npt.NDArray[np.int8]
@@ -24,7 +24,7 @@ class LutS8(ElementwiseOp):
 
 
 @dataclass(frozen=True, eq=False)
-class LutChannelsS8(ElementwiseOp):
+class LutChannelsS8(KernelOp):
     """y[i] = tables[table_of[i % period]][x[i] + 128]: one unary function per element of a frame's repeating part."""
 
     tables: npt.NDArray[np.int8]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -11,6 +11,7 @@ from itertools import pairwise
 from codegen.ir.graph import Graph
 from codegen.ir.time import TimeGraph
 from codegen.plan import streaming
+from codegen.plan.kernels import Choices
 from codegen.plan.layout import Layout, layout
 from codegen.plan.rules import counts, ended_tensors
 
@@ -38,12 +39,12 @@ def hop_rows(
     weight_bytes: Mapping[str, int],
     chosen: streaming.StreamPlan,
     memory: Layout,
-    tiled: Collection[str] = (),
+    choices: Choices,
     hops: Sequence[int] = HOPS,
 ) -> list[HopRow]:
     """Rows for the usual hops and the `chosen` plan; none longer than a clip, only 1 where state is carried.
 
-    `tiled`: the nodes that are cut, whose fast memory is that of the chosen plan.
+    `choices`: the kernel of each node; fast memory is that of the chosen plan.
     """
     time = graph.time_graph()
     if streaming.period(time) + streaming.warm_up(time) > LONGEST:
@@ -58,7 +59,7 @@ def hop_rows(
         plan = chosen if hop == chosen.hop else streaming.plan(time, hop)
         needed = memory
         if plan is not chosen:
-            needed = replace(layout(graph, plan, tiled), fast_bytes=memory.fast_bytes, cores=memory.cores)
+            needed = replace(layout(graph, plan, choices), fast_bytes=memory.fast_bytes, cores=memory.cores)
         rows.append(_row(graph, weight_bytes, plan, needed))
     return rows
 

@@ -7,12 +7,11 @@ joint   The same for a clip, but new rows lie in that block as well, and the scr
 rows    Every row of a clip has an address of its own in that block, out of a table, for just as long as it is needed.
 
 A graph input is read in place from the caller's buffer and a graph output written straight to it, where type and layout
-allow. An output may take over memory of an operand while the kernel still reads it (`KernelOp.lead`).
+allow. An output may take over memory of an operand while the kernel still reads it (`plan.kernels.Kernel.lead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +19,7 @@ from codegen.ir.graph import Graph, Node
 from codegen.ops.base import KernelOp
 from codegen.ops.move import CollectS8
 from codegen.plan import lifetimes
+from codegen.plan.kernels import Choices
 from codegen.plan.lifetimes import Lives, Order, execution_order
 from codegen.plan.memory import Buffer, Leads, Placement, lower_bound, place
 from codegen.plan.streaming import StreamPlan
@@ -242,19 +242,19 @@ class _Problem:
         )
 
 
-def layout(graph: Graph, plan: StreamPlan, tiled: Collection[str] = ()) -> Layout:
+def layout(graph: Graph, plan: StreamPlan, choices: Choices) -> Layout:
     """Storage of every tensor for the plan's hop, in the form with the least state and scratch, the first of equals.
 
-    `tiled`: the nodes that are cut.
+    `choices`: the kernel of each node.
     """
-    found = layout_below(graph, plan, None, tiled)
+    found = layout_below(graph, plan, choices, None)
     assert found is not None
     return found
 
 
-def layout_below(graph: Graph, plan: StreamPlan, limit: int | None, tiled: Collection[str] = ()) -> Layout | None:
+def layout_below(graph: Graph, plan: StreamPlan, choices: Choices, limit: int | None) -> Layout | None:
     """The same, or None where no form needs less than `limit` bytes: most are not placed then, their bounds say it."""
-    problem = _problem(graph, plan, tiled)
+    problem = _problem(graph, plan, choices)
     best: Layout | None = None
     for form in FORMS:
         found = _in_form(form, problem, best.ram_bytes if best else limit)
@@ -263,14 +263,14 @@ def layout_below(graph: Graph, plan: StreamPlan, limit: int | None, tiled: Colle
     return None if best is None or (limit is not None and best.ram_bytes >= limit) else best
 
 
-def form_of(form: str, graph: Graph, plan: StreamPlan, tiled: Collection[str] = ()) -> Layout | None:
+def form_of(form: str, graph: Graph, plan: StreamPlan, choices: Choices) -> Layout | None:
     """The layout in one form; None where the graph has none."""
-    return _in_form(form, _problem(graph, plan, tiled), None)
+    return _in_form(form, _problem(graph, plan, choices), None)
 
 
-def _problem(graph: Graph, plan: StreamPlan, tiled: Collection[str]) -> _Problem:
+def _problem(graph: Graph, plan: StreamPlan, choices: Choices) -> _Problem:
     order = execution_order(graph, set(plan.ended))
-    lives = Lives(graph, plan, order, tiled)
+    lives = Lives(graph, plan, order, choices)
     return _Problem(graph, plan, order, lives, _fresh_places(graph, plan), _accumulators(graph, order))
 
 

@@ -7,13 +7,14 @@ that runs when the sequence is over has a tick of its own behind all others. An 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Graph, Node
 from codegen.ir.time import Join, Last, Reduce, Rule, Upsample, Window
 from codegen.ops.base import KernelOp
 from codegen.ops.move import CollectS8
+from codegen.plan.kernels import Choices
 from codegen.plan.memory import EVER, Buffer
 from codegen.plan.rules import reads
 from codegen.plan.streaming import StreamPlan, n_end, smallest
@@ -61,11 +62,11 @@ class Lives:
 
     Something that happens with frame n of the clock may share a tick with what happens `hop` - 1 frames earlier or
     later, as the caller pushes: tick n stands for the clock reaching n, and lives end `hop` - 1 ticks later.
-    Outputs of `tiled` nodes take nothing over: their kernels don't go through a frame in order.
+    `choices` are the kernels: what their loops promise decides which output may take over memory of an operand.
     """
 
-    def __init__(self, graph: Graph, plan: StreamPlan, order: Order, tiled: Collection[str] = ()) -> None:
-        self.graph, self.plan, self.order, self.tiled = graph, plan, order, tiled
+    def __init__(self, graph: Graph, plan: StreamPlan, order: Order, choices: Choices) -> None:
+        self.graph, self.plan, self.order, self.choices = graph, plan, order, choices
         self.length: dict[str, int] = {}
         self.end = 1
         if graph.clip_length is not None:
@@ -168,10 +169,11 @@ def at_work(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str])
     for step, (kind, i) in enumerate(lives.order, 1):
         node = graph.nodes[i]
         assert isinstance(node.op, KernelOp)
-        if node.op.scratch_bytes() and (kind == "node" or node.op.accumulator() is None):
+        size = lives.choices[node.name].scratch_bytes
+        if size and (kind == "node" or node.op.accumulator() is None):
             at = lives.end_tick[node.output] if kind == "end" else 0
             when = (*EVER, at, at) if kind == "end" else (step, step, *lives.ticks(node.output))
-            buffers.append(Buffer(f"work {node.name}", node.op.scratch_bytes(), *when))
+            buffers.append(Buffer(f"work {node.name}", size, *when))
     return buffers
 
 
@@ -190,7 +192,7 @@ def leads(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -
             in_step = kind == "end" or (keeps_step(node.op.rule()) and plan.keep[name] == 0)
             if in_step and lives.last_step[name] == step:
                 found[f"rows {y.name}", f"rows {name}"] = _later(lead, plan.new[name], graph, y.name, name)
-                back = node.op.lead_back(node.inputs.index(name))
+                back = lives.choices[node.name].lead_back(node.inputs.index(name))
                 if back is not None and plan.new[name] == 1:
                     found[f"rows {name}", f"rows {y.name}"] = back
     return found
@@ -201,10 +203,8 @@ def _operand_leads(lives: Lives, node: Node, fresh: dict[str, str]) -> list[tupl
     y = lives.graph.tensors[node.output]
     assert isinstance(node.op, KernelOp)
     found: list[tuple[str, int]] = []
-    if node.name in lives.tiled:
-        return found
     for operand, name in enumerate(node.inputs):
-        lead = node.op.lead(operand) if node.inputs.count(name) == 1 else None
+        lead = lives.choices[node.name].lead(operand) if node.inputs.count(name) == 1 else None
         if lead is not None and y.element_bytes == 1 and fresh[y.name] == "arena" and fresh[name] in ("arena", "clip"):
             found.append((name, lead))
     return found

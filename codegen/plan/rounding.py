@@ -9,7 +9,7 @@ from codegen.ops.base import KernelOp
 
 
 @lru_cache(maxsize=4096)
-def proof_of(op: KernelOp, target: str = "m4") -> Proof | None:
+def proof_of(op: KernelOp, forms: str = "m4") -> Proof | None:
     """The cheapest form that equals the reference for every accumulator that can occur; None where nothing is rounded.
 
     Operators are immutable and compared by identity: each is proved once.
@@ -17,4 +17,4 @@ def proof_of(op: KernelOp, target: str = "m4") -> Proof | None:
     r = op.rounding()
     if r is None:
         return None
-    return prove_layer(r.scale, r.acc_lo, r.acc_hi, r.zero_point, lo=r.lo, hi=r.hi, target=target)
+    return prove_layer(r.scale, r.acc_lo, r.acc_hi, r.zero_point, lo=r.lo, hi=r.hi, target=forms)

@@ -6,7 +6,9 @@ one division; and min over operands that differ only by a constant is the smalle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
 from typing import Literal
 
@@ -38,18 +40,44 @@ class Step:
         return (self.mul * earlier[self.sources[0]] + self.add) // self.div
 
     def text(self, prefix: str, argument: str) -> str:
-        """The formula for people and for C: source step 0 is `argument`, step n is `<prefix>n`."""
-        names = [argument if s == 0 else f"{prefix}{s}" for s in self.sources]
+        """The formula for people: source step 0 is `argument`, step n is `<prefix>n`."""
+        return self._formula([argument if s == 0 else f"{prefix}{s}" for s in self.sources], argument, _PEOPLE)
+
+    def in_c(self) -> str:
+        """The formula in C: the argument is n, step i is a<i>."""
+        return self._formula([f"a{s}" for s in self.sources], "n", _C)
+
+    def _formula(self, names: list[str], argument: str, form: _Form) -> str:
         if self.kind == "clock":
             return argument
         if self.kind == "min":
-            return f"min({', '.join(names)})"
+            return reduce(form.minimum, names)
         if self.mul == 0:
             return str(self.add)
-        inner = names[0] if self.mul == 1 else f"{self.mul}*{names[0]}"
+        inner = names[0] if self.mul == 1 else form.product(self.mul, names[0])
         if self.add:
             inner += f" {'+' if self.add > 0 else '-'} {abs(self.add)}"
-        return inner if self.div == 1 else f"floor_div({inner}, {self.div})"
+        return inner if self.div == 1 else form.floor_div(inner, self.div)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a formula is written."""
+
+    product: Callable[[int, str], str]
+    minimum: Callable[[str, str], str]
+    floor_div: Callable[[str, int], str]
+
+
+def _c_floor_div(text: str, div: int) -> str:
+    """A shift rounds towards minus infinity too (rt.h asserts it), and needs no divider."""
+    if div & (div - 1):
+        return f"rt_floor_div({text}, {div})"
+    return f"{f'({text})' if ' ' in text else text} >> {div.bit_length() - 1}"
+
+
+_PEOPLE = _Form("{}*{}".format, "min({}, {})".format, "floor_div({}, {})".format)
+_C = _Form("{} * {}".format, "rt_min({}, {})".format, _c_floor_div)
 
 
 class StepTable:

@@ -15,6 +15,7 @@ from codegen.plan import outputs as plan_outputs
 from codegen.plan import receptive_field
 from codegen.plan.derivation import histories
 from codegen.plan.hops import macs_per_push
+from codegen.plan.kernels import PORTABLE, Choices, Target
 from codegen.plan.layout import Layout
 from codegen.plan.receptive_field import Extent, JoinNote
 from codegen.plan.rounding import proof_of
@@ -30,6 +31,8 @@ def make_report(
     weight_bytes: dict[str, int],
     rate: float | None,
     joins: list[JoinNote],
+    kernels: Choices | None = None,
+    target: Target = PORTABLE,
 ) -> Report:
     """Collect the numbers; `plan` and `layout` are None for models that cannot be streamed (analysis only)."""
     time = graph.time_graph()
@@ -51,7 +54,9 @@ def make_report(
                 keep * tensor.frame_bytes,
                 node.op.macs(),
                 weight_bytes.get(node.name, 0),
-                _certificate(node.op),
+                _certificate(node.op, target),
+                kernels[node.name].kernel.name if kernels else "",
+                kernels[node.name].reason if kernels else "",
             )
         )
     outputs = []
@@ -132,9 +137,9 @@ def _overlay(graph: Graph, plan: StreamPlan, layout: Layout) -> Picture | None:
     return Picture(tuple(ticks), layout.overlay, spans, tuple(live))
 
 
-def _certificate(op: Op) -> dict[str, Any] | None:
+def _certificate(op: Op, target: Target) -> dict[str, Any] | None:
     """The proof that the operator's integer rounding equals the reference, as JSON."""
-    proof = proof_of(op) if isinstance(op, KernelOp) else None
+    proof = proof_of(op, target.forms) if isinstance(op, KernelOp) else None
     return None if proof is None else certificate(proof)
 
 

@@ -32,6 +32,8 @@ class NodeRow:
     macs: int
     weight_bytes: int
     requantize: dict[str, Any] | None = None
+    kernel: str = ""
+    kernel_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -212,6 +214,8 @@ def _row_json(row: NodeRow) -> dict[str, Any]:
         "macs_per_frame": row.macs,
         "weight_bytes": row.weight_bytes,
         "requantize": row.requantize,
+        "kernel": row.kernel,
+        "kernel_reason": row.kernel_reason,
     }
 
 

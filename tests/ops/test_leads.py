@@ -8,6 +8,8 @@ from window_layers import Case, Layer, kernels
 
 from codegen.ir.geometry import Geometry
 from codegen.ir.time import Window
+from codegen.kernels.move import Concat
+from codegen.kernels.window import lead, lead_back
 from codegen.ops.move import ConcatS8
 from codegen.plan.tiling import axis_window
 
@@ -38,11 +40,11 @@ def test_the_least_distance_is_enough(kind: str, lanes: bool) -> None:
         case.struct.missing = -1
         geometry, channels = layer.geometry, layer.channels
         want = case.run(False, case.ffi.NULL)
-        lead, back = geometry.lead(*channels), geometry.lead_back(*channels)
+        least, back = lead(geometry, *channels), lead_back(geometry, *channels)
         row = int(r.integers(layer.rows))
-        assert np.array_equal(in_one_block(case, row, -lead, False), want), f"{geometry.describe()}: lead {lead}"
+        assert np.array_equal(in_one_block(case, row, -least, False), want), f"{geometry.describe()}: lead {least}"
         assert np.array_equal(in_one_block(case, row, back, True), want), f"{geometry.describe()}: back {back}"
-        too_near += not np.array_equal(in_one_block(case, row, 2 * channels[1] - lead, False), want)
+        too_near += not np.array_equal(in_one_block(case, row, 2 * channels[1] - least, False), want)
     print(f"{kind}: {too_near} of {SHAPES} are wrong two positions nearer")
     assert too_near > SHAPES // 4
 
@@ -51,13 +53,14 @@ def test_by_hand() -> None:
     """Three taps with padding on both sides, 12 x 12 positions of 64 channels: one row, and two positions."""
     axis = axis_window(12, 3, pads=(1, 1))
     geometry = Geometry(Window(), axis, axis, (12, 12), (12, 12))
-    assert geometry.lead(64, 64) == geometry.lead_back(64, 64) == (12 + 2) * 64
+    assert lead(geometry, 64, 64) == lead_back(geometry, 64, 64) == (12 + 2) * 64
     point = Geometry(Window(), Window(), Window(), (1, 48), (1, 48))
-    assert point.lead(8, 8) == point.lead_back(8, 8) == 8
-    assert point.lead(8, 16) == 48 * 16 - 47 * 8
-    assert point.lead_back(16, 8) == 48 * 16 - 47 * 8
+    assert lead(point, 8, 8) == lead_back(point, 8, 8) == 8
+    assert lead(point, 8, 16) == 48 * 16 - 47 * 8
+    assert lead_back(point, 16, 8) == 48 * 16 - 47 * 8
     half = Geometry(Window(), Window(), Window(2, 2), (1, 48), (1, 24))
-    assert half.lead(8, 8) == 8 and half.lead_back(8, 8) == 48 * 8 - 23 * 8
+    assert lead(half, 8, 8) == 8 and lead_back(half, 8, 8) == 48 * 8 - 23 * 8
     joined = ConcatS8(1, (3, 5), 4)
-    assert (joined.lead(0), joined.lead(1)) == (20, 12)
-    assert ConcatS8(2, (3, 5), 4).lead(0) is None
+    concat = Concat()
+    assert (concat.lead(joined, 0), concat.lead(joined, 1)) == (20, 12)
+    assert concat.lead(ConcatS8(2, (3, 5), 4), 0) is None

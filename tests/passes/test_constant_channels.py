@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from checks import Generated, Workshop
 
-from codegen.emit.context import Compiled
+from codegen.emit.model import Compiled
 from codegen.frontend.read import read, require
 from codegen.int8.builder import to_int8
 from codegen.int8.pairs import pair_s8
@@ -19,21 +19,24 @@ from codegen.ir.geometry import Geometry, window_length
 from codegen.ir.graph import Graph, Node, Port, QParams, Tensor, prune
 from codegen.ir.time import Join, Last, Transposed, Window
 from codegen.ir.view import Piece, View, compact
+from codegen.kernels import KERNELS
 from codegen.ops.conv import ConvAccS8, ConvS8, Requantize
 from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, UpsampleS8
 from codegen.ops.pool import AveragePoolS8, MaxPoolS8
 from codegen.ops.reduce import DenseOverTimeS8, ReduceS8
 from codegen.ops.table import LutChannelsS8, LutS8
 from codegen.ops.transposed import ConvTransposeS8
+from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.channel_rewrite import affine, shrunk
 from codegen.passes.code_intervals import analyse
 from codegen.passes.constant_channels import remove_constant_channels, work
-from codegen.pipeline import render
+from codegen.pipeline import Chosen, compile_chosen, render
 from codegen.plan import streaming
+from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import layout
 from codegen.reference import whole_clip
-from codegen.report.make import analyse_graph, make_report
+from codegen.report.rows import PlanRow
 
 MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 Q = QParams(0.0625, 3)
@@ -294,11 +297,10 @@ def test_codes_are_unchanged_on_random_graphs(block: int, seed: int) -> None:
 
 
 def compiled(graph: Graph, hop: int) -> Compiled:
-    extents, joins = analyse_graph(graph)
     stream = streaming.plan(graph.time_graph(), hop)
-    memory = layout(graph, stream)
-    report = make_report(graph, extents, stream, memory, {}, None, joins)
-    return Compiled(graph, extents, stream, memory, {}, report, "m", "net.onnx", "0" * 64, "0")
+    kernels = choose(graph, PORTABLE, (), KERNELS)
+    chosen = Chosen(graph, stream, layout(graph, stream, kernels), kernels, PlanRow("stream"))
+    return compile_chosen(Path("net.onnx"), "0" * 64, chosen, Options(name="m"))
 
 
 def generate(graph: Graph, hop: int, folder: Path) -> Generated:

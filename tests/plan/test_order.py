@@ -7,9 +7,11 @@ from checks import Workshop
 from models import Net
 from random_graphs import random_graph
 
+from codegen.kernels import KERNELS
 from codegen.options import Options
 from codegen.pipeline import compile_model, import_model, load_int8
 from codegen.plan import streaming
+from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import layout
 from codegen.plan.order import orders
 
@@ -42,7 +44,7 @@ def test_branches_run_one_after_another(shop: Workshop) -> None:
     """All wide tensors at once need 4 * 32 bytes and more; one after another 32, and what is finished."""
     path = shop.save(side_by_side(4).model())
     _, graph = import_model(path, Options())
-    as_written = layout(graph, streaming.plan(graph.time_graph()))
+    as_written = layout(graph, streaming.plan(graph.time_graph()), choose(graph, PORTABLE, (), KERNELS))
     best = compile_model(path, Options()).layout
     assert as_written.scratch_bytes >= 4 * 32
     assert best.scratch_bytes <= 32 + 4 * 4 + 8

@@ -14,7 +14,7 @@ from checks import Workshop, require_tool, run_tool
 from benchmarks import emulate
 from benchmarks.target import build
 from benchmarks.targets import TARGETS
-from codegen.emit import footprint
+from codegen.kernels.structs import declarations
 from codegen.resources import runtime_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_constants_of_the_linked_program(shop: Workshop, tmp_path: Path, name: s
 def test_struct_sizes_are_the_compilers(tmp_path: Path) -> None:
     """sizeof of every struct that a kernel takes, asked of the Cortex-M4's compiler."""
     gcc = require_tool("arm-none-eabi-gcc")
-    sizes = {name: size for name, (size, _) in footprint.struct_sizes().items() if name.startswith("rt_")}
+    sizes = {name: found.size for name, found in declarations().items() if name.startswith("rt_")}
     assert len(sizes) > 15
     includes = "".join(f'#include "{path.name}"\n' for path in sorted(runtime_folder().glob("rt*_s8.h")))
     (tmp_path / "sizes.c").write_text(

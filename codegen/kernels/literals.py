@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from codegen.numerics.forms import RequantParams
 from codegen.ops.base import Table
 
 C_TYPES = {
@@ -15,14 +14,6 @@ C_TYPES = {
     np.dtype(np.uint16): "uint16_t",
     np.dtype(np.int32): "int32_t",
     np.dtype(np.uint32): "uint32_t",
-}
-REQUANT_ARRAYS = ("multiplier", "rounding", "left_shift", "parity", "scale_bits")
-COMMENTS = {
-    "multiplier": "M of p = ((acc << k) * M >> 32) + R",
-    "rounding": "R of p, or the zero point",
-    "left_shift": "k of p",
-    "parity": "what odd boundaries differ by",
-    "scale_bits": "float32 bits of S = x_scale * w_scale / y_scale",
 }
 
 
@@ -54,15 +45,6 @@ def rows(values: npt.NDArray[np.generic], ctype: str, width: int = 116) -> str:
 def typed(values: npt.NDArray[np.generic], comment: str = "") -> Table:
     """A table whose C type is the array's own."""
     return Table(C_TYPES[values.dtype], values, comment)
-
-
-def requantize_initializer(params: RequantParams, prefix: str) -> tuple[str, dict[str, Table]]:
-    """Initialiser of an rt_requant_t and the per-channel tables that it points to (named `prefix`_<field>)."""
-    tables = {name: typed(values, COMMENTS[name]) for name, values in params.tables().items()}
-    pointers = [f"{prefix}_{name}" if name in tables else "NULL" for name in REQUANT_ARRAYS]
-    numbers = [params.window, params.flip, params.zero_point, params.lo, params.hi, params.right_shift]
-    text = ", ".join([*pointers, *(integer(n) for n in numbers), f"RT_FORM_{params.form}"])
-    return f"{{{text}}}", tables
 
 
 def float_rows(values: npt.NDArray[np.generic]) -> str:
