@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from benchmarks.targets import BOARD, BenchmarkError, Machine, MissingToolError, Target
+from codegen.toolchain import why_not
 
 WARNINGS = ("-std=c99", "-Wall", "-Wextra")
 SPLIT = ("-ffunction-sections", "-fdata-sections", "-ffreestanding")
@@ -28,9 +29,10 @@ class Program:
 
 def require_tools(target: Target) -> None:
     """Raises MissingToolError naming what the target lacks."""
-    missing = [tool for tool in target.tools if shutil.which(tool) is None]
-    if missing:
-        raise MissingToolError(f"{target.name}: not installed: {', '.join(missing)}")
+    missing = [f"{tool} is not installed" for tool in target.tools if shutil.which(tool) is None]
+    problem = "; ".join(missing) or why_not(_gcc(target))
+    if problem:
+        raise MissingToolError(f"{target.name}: {problem}")
 
 
 def command(arguments: Sequence[str | Path], folder: Path | None = None, timeout: float = 120) -> str:

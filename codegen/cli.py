@@ -19,6 +19,7 @@ from codegen import output_folder, pipeline
 from codegen.emit.names import KEYWORDS
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error, printable
 from codegen.options import PLANS, Options
+from codegen.patient_output import patient_output
 from codegen.plan.kernels import TARGETS
 from codegen.report import html
 from codegen.report.rows import OutputRow, Report
@@ -34,17 +35,21 @@ BUDGETS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. 0 ok, 1 mismatch, 2 the user's input, 3 unsupported model, 4 a fault of ours."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    """Run one command. 0 ok, 1 mismatch, 2 the user's input, 3 unsupported model, 4 a fault of ours.
+
+    A reader that goes away (`| head -1`) changes none of them.
+    """
+    with patient_output():
+        return _run(_parser().parse_args(argv))
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         command: Callable[[argparse.Namespace], int] = args.command
         return command(args)
     except CodegenError as error:
         _complain(args, error)
         return error.exit_code
-    except BrokenPipeError:
-        return 0
     except KeyboardInterrupt:
         return EXIT_INPUT
     except RecursionError:

@@ -2,22 +2,25 @@
 
 Sound for what it covers: the generated code has no recursion, no VLA and no call through a pointer, and each is
 checked here in the compiler's own graph. Functions of the C library (memcpy, memset) are not in it. Sizes are those of
-the compiler that measured: arm-none-eabi-gcc for Cortex-M4 where it is installed, else the host's gcc.
+the compiler that measured: arm-none-eabi-gcc for Cortex-M4 where it is installed with a C library, else the host's gcc.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from codegen.toolchain import why_not
+
+CORTEX_M4 = ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb")
 COMPILERS = (
-    ("arm-none-eabi-gcc", ("-mcpu=cortex-m4", "-mthumb"), "arm-none-eabi-gcc for Cortex-M4, -O2"),
-    ("gcc", (), "the host's gcc, -O2"),
+    (CORTEX_M4, "arm-none-eabi-gcc for Cortex-M4, -O2"),
+    ((*CORTEX_M4, "--specs=picolibc.specs"), "arm-none-eabi-gcc for Cortex-M4, -O2"),
+    (("gcc",), "the host's gcc, -O2"),
 )
 NODE = re.compile(r'node: \{ title: "([^"]+)" label: "([^"]+)"')
 EDGE = re.compile(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"')
@@ -36,17 +39,17 @@ class StackUsage:
 
 def deepest(files: Mapping[str, str], name: str) -> StackUsage:
     """Compile the generated sources and measure. `name` is the prefix of the public functions."""
-    found = next(((shutil.which(c), flags, text) for c, flags, text in COMPILERS if shutil.which(c)), None)
-    if found is None or found[0] is None:
-        return StackUsage(0, (), "", "no gcc is installed")
-    compiler, flags, text = found
+    found = next(((command, text) for command, text in COMPILERS if not why_not(command)), None)
+    if found is None:
+        return StackUsage(0, (), "", "; ".join(dict.fromkeys(why_not(command) for command, _ in COMPILERS)))
+    compiler, text = found
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for path, content in files.items():
             if path.startswith("src/"):
                 (folder / Path(path).name).write_text(content, encoding="utf-8")
         sources = sorted(p.name for p in folder.glob("*.c"))
-        command = [str(compiler), *flags, "-std=c99", "-O2", "-fcallgraph-info=su", "-c", *sources]
+        command = [*compiler, "-std=c99", "-O2", "-fcallgraph-info=su", "-c", *sources]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return StackUsage(0, (), text, f"{text} does not compile the C: {done.stderr[:500]}")

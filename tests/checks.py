@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from codegen.pipeline import compile_model, render
 from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
+from codegen.toolchain import why_not
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]
@@ -44,16 +45,32 @@ PLAIN = ("-std=c99", "-O1", "-fwrapv", "-fPIC", "-w")
 SANITIZE = ("-std=c99", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FORCED_PLAN = os.environ.get("CODEGEN_TEST_PLAN")
 DRIVER = Path(__file__).parent / "driver.c"
+ARM = ("arm-none-eabi-gcc", "--specs=picolibc.specs")
+"""The cross compiler with the C library that the emulated boards run on."""
 
 
 def require_tool(name: str) -> str:
     """The tool's path; without it the test is skipped, or fails where CODEGEN_REQUIRE_TOOLS=1 says that it is."""
     found = shutil.which(name)
     if found is None:
-        if os.environ.get("CODEGEN_REQUIRE_TOOLS") == "1":
-            pytest.fail(f"{name} is not installed, and CODEGEN_REQUIRE_TOOLS=1")
-        pytest.skip(f"{name} is not installed")
+        missing(f"{name} is not installed")
+    assert found is not None
     return found
+
+
+def require_compiler(name: str, *flags: str) -> list[str]:
+    """The command of a compiler that has a C library with these flags; else as `require_tool`."""
+    problem = why_not((name, *flags))
+    if problem:
+        missing(problem)
+    return [require_tool(name), *flags]
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the test, or fail it where CODEGEN_REQUIRE_TOOLS=1; either says what is missing."""
+    if os.environ.get("CODEGEN_REQUIRE_TOOLS") == "1":
+        pytest.fail(f"{what}, and CODEGEN_REQUIRE_TOOLS=1")
+    pytest.skip(what)
 
 
 def run_tool(command: Sequence[str | Path], **kwargs: Any) -> subprocess.CompletedProcess[str]:

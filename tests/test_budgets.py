@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from checks import Workshop, require_tool, run_tool
 from models import Net, shrinking_clip
 
-from codegen import budgets, cli, pipeline
+from codegen import budgets, cli, pipeline, toolchain
 from codegen.errors import CodegenError
 from codegen.options import Options
 from codegen.stack_usage import deepest, longest
@@ -162,9 +163,40 @@ def test_stack_is_measured_and_the_limit_is_exact(model: Path) -> None:
     assert f"{usage.bytes} B in the deepest chain of calls" in text
 
 
-def test_stack_without_a_compiler(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert "no gcc is installed" in refused(model, Options(stack_budget=1 << 20))
+@pytest.fixture
+def compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """A PATH of compilers that are made by name and what they run: the host's gcc, or one without a C library."""
+    bare, gcc, tools = tmp_path / "bin", require_tool("gcc"), os.environ["PATH"]
+    bare.mkdir()
+
+    def make(name: str, flags: str) -> None:
+        (bare / name).write_text(f'#!/bin/sh\nPATH="{tools}" exec {gcc} {flags} "$@"\n')
+        (bare / name).chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(bare))
+    toolchain.forget()
+    yield make
+    toolchain.forget()
+
+
+def test_stack_without_a_compiler(model: Path, compilers: Callable[[str, str], None]) -> None:
+    assert "gcc is not installed" in refused(model, Options(stack_budget=1 << 20))
+    compilers("arm-none-eabi-gcc", "-nostdinc")
+    toolchain.forget()
+    text = refused(model, Options(stack_budget=1 << 20))
+    assert "arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb has no C library" in text and "; gcc is not installed" in text
+
+
+def test_a_cross_compiler_without_a_c_library_does_not_count(
+    model: Path, compilers: Callable[[str, str], None]
+) -> None:
+    """The host's gcc measures instead, and the text says which compiler measured."""
+    compilers("arm-none-eabi-gcc", "-nostdinc")
+    compilers("gcc", "")
+    files = pipeline.build(model, Options(name="m"))
+    usage = deepest(files, "m")
+    assert usage.problem == "" and usage.bytes > 0 and usage.compiler == "the host's gcc, -O2"
+    assert "the host's gcc, -O2" in refused(model, Options(name="m", stack_budget=1))
 
 
 GRAPH = """graph: {{ title: "m.c"

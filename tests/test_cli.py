@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -360,3 +361,31 @@ def test_model_with_a_symbolic_batch_says_so(run: Run, tmp_path: Path) -> None:
     path.write_bytes(net.model().SerializeToString())
     code, out, _ = run("analyze", path)
     assert code == 0 and "pinned to 1" in out
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["analyze", "MODEL"], 0),
+        (["analyze", "MODEL", "--json"], 0),
+        (["build", "MODEL", "-o", "out"], 0),
+        (["verify", "MODEL"], 0),
+        (["ops"], 0),
+        (["ops", "--json"], 0),
+        (["--help"], 0),
+        (["--version"], 0),
+        (["quantize", "MODEL", "--data", "missing.npz", "-o", "q.onnx"], 2),
+        (["build", "missing.onnx", "-o", "out"], 2),
+    ],
+)
+def test_a_reader_that_goes_away(arguments: list[str], code: int, closed: str, good: Path, tmp_path: Path) -> None:
+    """The pipe is closed before the command starts: it says nothing of that, and ends with its own exit code."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "codegen", *(str(good) if a == "MODEL" else a for a in arguments)]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {closed: writer}
+    done = subprocess.run(command, cwd=tmp_path, check=False, text=True, **streams)
+    os.close(writer)
+    assert done.returncode == code
+    assert not any(word in (done.stdout or "") + (done.stderr or "") for word in ("BrokenPipe", "Traceback", "ignored"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import cbuild
 import pytest
 from cbuild import HEADERS, runtime_sources
-from checks import require_tool, run_tool
+from checks import ARM, require_compiler, require_tool, run_tool
 
 PROGRAM = Path(__file__).parent / "target_check.c"
 BOARDS = {
@@ -45,10 +45,10 @@ def test_clang_with_sanitizers_agrees(flags: tuple[str, ...], host_output: str, 
 
 @pytest.mark.parametrize("cpu", list(BOARDS))
 def test_emulated_board_agrees(cpu: str, host_output: str, tmp_path: Path) -> None:
-    needs("arm-none-eabi-gcc", "qemu-system-arm")
+    needs("qemu-system-arm")
     machine, flash, ram = BOARDS[cpu]
     memory = {"flash": "0", "flash_size": flash, "ram": "0x20000000", "ram_size": ram, "stack_size": "2k"}
-    command = ["arm-none-eabi-gcc", "-O2", "-std=c99", f"-mcpu={cpu}", "-mthumb", "--specs=picolibc.specs"]
+    command = [*require_compiler(*ARM), "-O2", "-std=c99", f"-mcpu={cpu}", "-mthumb"]
     command += ["--oslib=semihost", "--crt0=hosted", "-Tpicolibc.ld", f"-I{cbuild.RUNTIME}"]
     command += [f"-Wl,--defsym=__{name}={value}" for name, value in memory.items()]
     program = tmp_path / "check.elf"
@@ -61,12 +61,13 @@ def test_emulated_board_agrees(cpu: str, host_output: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("cpu", ["cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m33"])
 def test_no_helper_functions(cpu: str, tmp_path: Path) -> None:
     """No soft float, division, 64-bit multiply or 64-bit shift routine is asked for."""
-    needs("arm-none-eabi-gcc", "arm-none-eabi-nm")
+    needs("arm-none-eabi-nm")
+    gcc = require_compiler(*ARM)
     harness = Path(__file__).parent / "harness.c"
     for source in [*runtime_sources(), harness]:
         target = tmp_path / f"{source.stem}.o"
         include = [f"-I{cbuild.RUNTIME}", f"-I{harness.parent}"]
-        run(["arm-none-eabi-gcc", "-O2", f"-mcpu={cpu}", "-mthumb", *include, "-c", str(source), "-o", str(target)])
+        run([*gcc, "-O2", f"-mcpu={cpu}", "-mthumb", *include, "-c", str(source), "-o", str(target)])
         wanted = {line.split()[-1] for line in run(["arm-none-eabi-nm", "-u", str(target)]).splitlines()}
         assert all(name in ALLOWED or name.startswith("rt_") for name in wanted), wanted
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import models
 import onnx
 import pytest
-from checks import Workshop, require_tool, run_tool
+from checks import ARM, Workshop, require_compiler, require_tool, run_tool
 
 from benchmarks import emulate
 from benchmarks.target import build
@@ -50,7 +50,7 @@ def test_constants_of_the_linked_program(shop: Workshop, tmp_path: Path, name: s
 
 def test_struct_sizes_are_the_compilers(tmp_path: Path) -> None:
     """sizeof of every struct that a kernel takes, asked of the Cortex-M4's compiler."""
-    gcc = require_tool("arm-none-eabi-gcc")
+    gcc = require_compiler(*ARM)
     sizes = {name: found.size for name, found in declarations().items() if name.startswith("rt_")}
     assert len(sizes) > 15
     includes = "".join(f'#include "{path.name}"\n' for path in sorted(runtime_folder().glob("rt*_s8.h")))
@@ -59,7 +59,7 @@ def test_struct_sizes_are_the_compilers(tmp_path: Path) -> None:
         + "".join(f"typedef char check_{name}[sizeof({name}) == {size} ? 1 : -1];\n" for name, size in sizes.items()
                   if f"}} {name};" in _declarations())
     )  # fmt: skip
-    command = [gcc, "--specs=picolibc.specs", "-mthumb", "-mcpu=cortex-m4", f"-I{runtime_folder()}"]
+    command = [*gcc, "-mthumb", "-mcpu=cortex-m4", f"-I{runtime_folder()}"]
     run_tool([*command, "-fsyntax-only", tmp_path / "sizes.c"])
 
 

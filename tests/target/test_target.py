@@ -12,7 +12,7 @@ from pathlib import Path
 import models
 import onnx
 import pytest
-from checks import Workshop, require_tool, run_tool
+from checks import ARM, Workshop, require_compiler, require_tool, run_tool
 from random_graphs import random_graph
 
 from benchmarks import emulate, requantize
@@ -215,9 +215,9 @@ STRICT = "-std=c99 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -ffree
 def test_hand_written_loops_compile(compiler: str, flags: str, tmp_path: Path) -> None:
     """The inner loop in assembler takes all but one of the registers: it must leave enough at every level."""
     need(M4_SOFT)
-    command = [require_tool("arm-none-eabi-gcc")]
+    command = require_compiler(*ARM)
     if compiler == "clang":
-        sysroot = run_tool(["arm-none-eabi-gcc", "--specs=picolibc.specs", "-print-sysroot"]).stdout.strip()
+        sysroot = run_tool([*ARM, "-print-sysroot"]).stdout.strip()
         include = Path(sysroot) / "include"
         command = [require_tool("clang"), "--target=arm-none-eabi"]
         command += ["-isystem", str(include if include.is_dir() else "/usr/lib/picolibc/arm-none-eabi/include")]
