@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from codegen import output_folder, pipeline
-from codegen.emit.names import KEYWORDS
+from codegen.emit import model_name
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error, printable
 from codegen.options import PLANS, Options
 from codegen.patient_output import patient_output
@@ -70,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     build = _command(commands, "build", _build, "write C for a quantized model")
     build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    text = "kernels under their own names, the same text for every model: models of one program share them"
+    build.add_argument("--shared-runtime", action="store_true", default=None, help=text)
     build.add_argument("--trace", action="store_true", default=None, help="C that records every value of every stage")
     for what, text in BUDGETS.items():
         build.add_argument(f"--{what}-budget", type=int, metavar="BYTES", help=text)
@@ -157,11 +159,10 @@ def _options(args: argparse.Namespace) -> Options:
 def _checked(options: Options) -> Options:
     if not isinstance(options.hop, int) or isinstance(options.hop, bool) or options.hop < 1:
         raise input_error("options", "hop", f"{options.hop}", "a whole number of at least 1")
-    name = options.name
-    if name is not None and (
-        not isinstance(name, str) or not name.isascii() or not name.isidentifier() or name in KEYWORDS
-    ):
-        raise input_error("options", "name", f"{name}", "a C identifier that is no keyword")
+    if options.name is not None:
+        model_name.check(options.name)
+    if options.shared_runtime and options.trace:
+        raise input_error("options", "shared_runtime", "with trace", "one of them: a trace is of one model")
     if options.stream is not None and not isinstance(options.stream, str):
         raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
     if options.plan not in PLANS:
@@ -190,7 +191,12 @@ def _build(args: argparse.Namespace) -> int:
     options = _options(args)
     with _progress(args, "building"):
         compiled, files = pipeline.build_files(args.model, options)
-    output_folder.write(folder, files)
+    edited = output_folder.write(folder, files)
+    for name in edited:
+        print(
+            f"{folder / name} is of an earlier build and was edited: it stays, and is no part of this one",
+            file=sys.stderr,
+        )
     if args.json:
         print(json.dumps(compiled.report.to_json(), indent=1))
     else:

@@ -20,6 +20,7 @@ from codegen.errors import input_error
 from codegen.ir.graph import Decoding, Port, QParams
 from codegen.ir.view import Piece, View
 from codegen.ops.base import STAGES
+from codegen.output_folder import finish
 from codegen.reference.whole_clip import dequantize_output, from_frames, quantize_input, to_frames
 
 STAGE = "host"
@@ -46,6 +47,7 @@ def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] 
     if the folder is not a generated one or the C does not compile.
     """
     folder = Path(out_dir)
+    finish(folder)
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -53,7 +55,8 @@ def load(out_dir: str | Path, compiler: str | None = None, flags: Sequence[str] 
         raise input_error(STAGE, str(folder), "no manifest.json of a generated model", hint=hint) from error
     with tempfile.TemporaryDirectory() as temporary:
         library = Path(temporary) / "model.so"
-        flags = [*flags, f"-D{manifest['name'].upper()}_TRACE"] if trace else flags
+        own = manifest["name"].upper() if manifest["runtime"] != "rt" else "RT"
+        flags = [*flags, f"-D{own}_TRACE"] if trace else flags
         compile_sources([folder / s for s in manifest["sources"]], library, compiler, flags)
         return HostModel(manifest, library, trace)
 
@@ -92,7 +95,7 @@ class HostModel:
         self._ffi = cffi.FFI()
         self._ffi.cdef(_declarations(manifest))
         self._lib = self._ffi.dlopen(str(library))
-        self._recorder = Recorder(self._ffi, self._lib, self.name) if trace else None
+        self._recorder = Recorder(self._ffi, self._lib, manifest["runtime"]) if trace else None
         self._pushed = 0
         totals = manifest["memory"]
         self._state = np.zeros(totals["state_bytes"] // 4, np.int32)
@@ -243,12 +246,12 @@ def _decoded(frames: Array, port: Port) -> Array:
 class Recorder:
     """The buffer behind runtime_c/rt_trace.h, and what was recorded in earlier calls."""
 
-    def __init__(self, ffi: Any, lib: Any, name: str) -> None:
-        ffi.cdef(f"""typedef struct {{ void *records; int32_t capacity; int32_t count; }} {name}_rt_trace_t;
-            void {name}_rt_trace_to({name}_rt_trace_t *trace);""")
+    def __init__(self, ffi: Any, lib: Any, runtime: str) -> None:
+        ffi.cdef(f"""typedef struct {{ void *records; int32_t capacity; int32_t count; }} {runtime}_trace_t;
+            void {runtime}_trace_to({runtime}_trace_t *trace);""")
         self._ffi = ffi
-        self._direct = getattr(lib, f"{name}_rt_trace_to")
-        self._trace = ffi.new(f"{name}_rt_trace_t *")
+        self._direct = getattr(lib, f"{runtime}_trace_to")
+        self._trace = ffi.new(f"{runtime}_trace_t *")
         self._buffer = np.zeros((1 << 16, 4), np.int32)
         self._parts: list[Array] = []
 

@@ -22,7 +22,8 @@ class Options:
     (`codegen.frontend.cut`). ram_budget, flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
     fast_memory, cores: layers that need more bytes are cut into tiles that fit, and into at least so many tasks
     (`codegen.plan.tiling`). target: the processor that kernels and forms of rounding are chosen for
-    (`codegen.plan.kernels.TARGETS`).
+    (`codegen.plan.kernels.TARGETS`). shared_runtime: the kernels' files keep their own names, and their text is the
+    same for every model, so that models in one program share them.
     """
 
     name: str | None = None
@@ -42,3 +43,4 @@ class Options:
     fast_memory: int | None = None
     cores: int = 1
     target: str = "portable"
+    shared_runtime: bool = False

@@ -42,7 +42,7 @@ class PatientStream:
 def patient_output() -> Iterator[None]:
     """Standard output and standard error as patient streams, flushed at the end."""
     out, err = PatientStream(sys.stdout), PatientStream(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             yield
         finally:

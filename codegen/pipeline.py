@@ -9,7 +9,8 @@ from pathlib import Path
 from codegen import budgets
 from codegen.emit import files
 from codegen.emit.model import Compiled
-from codegen.emit.names import identifier, make_names
+from codegen.emit.model_name import default_name
+from codegen.emit.names import make_names
 from codegen.emit.tables import all_tables
 from codegen.errors import CodegenError, Problem, unsupported
 from codegen.frontend.cut import Cuts
@@ -93,7 +94,8 @@ def compile_chosen(path: Path, digest: str, chosen: Chosen, options: Options) ->
     report = replace(report, hops=tuple(hop_rows(graph, weights, stream, memory, chosen.kernels)), plan=chosen.row)
     named = {node.name: node.onnx_name for node in graph.nodes}
     report = replace(report, tiles=tuple(TileRow(named[name], plan) for name, plan in chosen.tiles.items()))
-    name = options.name or identifier(path.stem).lower()
+    name, note = (options.name, "") if options.name else default_name(path)
+    report = with_notes(report, (*report.notes, *([note] if note else ())))
     names = make_names(graph, name)
     tables = all_tables(graph, memory, made, names)
     report = with_constants(report, tables.bytes, sum(node.struct_bytes for node in made.values()))
@@ -112,6 +114,7 @@ def compile_chosen(path: Path, digest: str, chosen: Chosen, options: Options) ->
         digest,
         VERSION,
         target.name,
+        options.shared_runtime,
         options.trace,
     )
 

@@ -35,8 +35,9 @@ class Batch:
         folder = self.folder / name
         folder.mkdir()
         for path in g.folder.glob(f"src/{name}*.[ch]"):
-            text = re.sub(rf"\b{name}_rt_", "rt_", path.read_text(encoding="utf-8"))
-            (folder / path.name).write_text(re.sub(rf"\b{name.upper()}_RT_", "RT_", text), encoding="utf-8")
+            if not path.name.startswith(f"{name}_rt"):
+                text = re.sub(rf"\b{name}_rt(?=[_.])", "rt", path.read_text(encoding="utf-8"))
+                (folder / path.name).write_text(re.sub(rf"\b{name.upper()}_RT_", "RT_", text), encoding="utf-8")
         (folder / "glue.h").write_text(_glue(g.manifest))
         unit = folder / "unit.c"
         parts = [f"{name}.c", f"{name}_weights.c", str(DRIVER)]

@@ -34,8 +34,8 @@ from codegen.output_folder import write_files
 from codegen.pipeline import compile_model, render
 from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
-from codegen.verify.verification import random_feed
 from codegen.toolchain import why_not
+from codegen.verify.verification import random_feed
 
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]

@@ -20,7 +20,7 @@ FAST = ("-std=c99", "-O0", "-fwrapv", "-fPIC", "-w")
 
 
 class Library:
-    """Models with names of their own; the runtime's prefix is taken off so that all share one copy of it."""
+    """Models with names of their own that share the runtime."""
 
     def __init__(self, shop: Workshop, compiler: str = "gcc", flags: Sequence[str] = FAST) -> None:
         self.shop, self.compiler, self.flags = shop, require_tool(compiler), tuple(flags)
@@ -30,13 +30,11 @@ class Library:
 
     def add(self, path: Path, name: str, plan: str = "auto") -> Graph:
         """Generate one model; returns its int8 graph. Raises CodegenError where it is refused."""
-        compiled = compile_model(path, Options(name=name, plan=plan))
+        compiled = compile_model(path, Options(name=name, plan=plan, shared_runtime=True))
         files = render(compiled)
         for file, text in files.items():
             if re.match(rf"src/{name}(_weights)?\.[ch]$", file):
-                shared = re.sub(rf"\b{name}_rt_", "rt_", text)
-                shared = re.sub(rf"\b{name.upper()}_RT_", "RT_", shared)
-                (self.folder / Path(file).name).write_text(shared, encoding="utf-8")
+                (self.folder / Path(file).name).write_text(text, encoding="utf-8")
         self.manifests[name] = json.loads(files["manifest.json"])
         return compiled.graph
 

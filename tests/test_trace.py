@@ -17,7 +17,7 @@ from codegen import CodegenError, cli, host
 from codegen.emit.model import Compiled
 from codegen.host import HostModel
 from codegen.options import Options
-from codegen.verify import verification as verify
+from codegen.verify import verification
 from codegen.verify.observe import compare_stages, first_difference, reference_stages
 from codegen.verify.verification import random_feed
 
@@ -87,14 +87,14 @@ def test_record_grows_and_resets(shop: Workshop) -> None:
 
 def test_build_trace_needs_no_flag(shop: Workshop) -> None:
     g = shop.build(chain(), trace=True)
-    assert f"#define {PREFIX.upper()}_TRACE 1" in g.files["src/rt_trace.h"]
+    assert f"#define {PREFIX.upper()}_TRACE 1" in g.files[f"src/{PREFIX}_rt_trace.h"]
     model = host.load(g.folder)
     feed = random_feed(g.graph)
     model.run(feed)
     assert first_difference(compare_stages(g.graph, feed, model.trace())) == ""
     plain = shop.build(chain())
     changed = {name for name in g.files if g.files[name] != plain.files[name]}
-    assert changed == {"src/rt_trace.h", "manifest.json"}
+    assert changed == {f"src/{PREFIX}_rt_trace.h", "manifest.json"}
 
 
 def test_trace_needs_the_define(shop: Workshop) -> None:
@@ -147,14 +147,14 @@ def replaced(files: Files, name: str, pattern: str, text: str | Callable[[re.Mat
 
 def wrong_output_zero_point(files: Files) -> Files:
     """All codes of the first convolution one higher: R of p with one more unit."""
-    shift = re.search(r"(\d+), M_RT_FORM_[AB]", files["src/m.c"])
+    shift = re.search(r"\.right_shift = (\d+),\s+\.form = M_RT_FORM_[AB]", files["src/m.c"])
     assert shift
     unit = 1 << int(shift[1])
 
     def raised(match: re.Match[str]) -> str:
         return match[1] + re.sub(r"-?\d+", lambda n: str(int(n[0]) + unit), match[2])
 
-    return replaced(files, "src/m_weights.c", r"(m_node0_\w+_rounding\[\d+\] = \{)([^}]*)", raised)
+    return replaced(files, "src/m_weights.c", r"(m_\w+_rounding\[\d+\] = \{)([^}]*)", raised)
 
 
 def wrong_input_zero_point(files: Files) -> Files:
@@ -163,11 +163,11 @@ def wrong_input_zero_point(files: Files) -> Files:
     def moved(match: re.Match[str]) -> str:
         return f"{match[1]}{int(match[2]) + 7}"
 
-    return replaced(files, "src/m_weights.c", r"(m_node0_\w+_b\[\d+\] = \{\s*)(-?\d+)", moved)
+    return replaced(files, "src/m_weights.c", r"(m_\w+_b\[\d+\] = \{\s*)(-?\d+)", moved)
 
 
 def relu_against_zero(files: Files) -> Files:
-    return replaced(files, "src/m.c", r"-20, -20, 127, (\d+), M_RT_FORM", r"-20, 0, 127, \1, M_RT_FORM")
+    return replaced(files, "src/m.c", r"(\.zero_point = -20,\s+\.lo = )-20,", r"\g<1>0,")
 
 
 def padding_with_zero(files: Files) -> Files:
@@ -184,7 +184,7 @@ def short_history(files: Files) -> Files:
 def code_instead(code: str) -> Callable[[Files], Files]:
     """Another rounding in the runtime, after the right one."""
     pattern, planted = r"(    M_RT_TRACE_VALUE\(M_RT_ACCUMULATOR, acc\);)", rf"    code = {code};\n\1"
-    return lambda files: replaced(files, "src/rt_requantize.c", pattern, planted)
+    return lambda files: replaced(files, f"src/{PREFIX}_rt_requantize.c", pattern, planted)
 
 
 half_away = code_instead("acc >= 0 ? (acc + 2) >> 2 : -((2 - acc) >> 2)")
@@ -206,14 +206,14 @@ def test_planted_faults_are_named(
 ) -> None:
     make, plant, index, stage = FAULTS[fault]
     path = shop.save(make())
-    build = verify.build_files
+    build = verification.build_files
 
     def planted(path: Path, options: Options) -> tuple[Compiled, Files]:
         compiled, files = build(path, options)
         return compiled, plant(files)
 
-    monkeypatch.setattr(verify, "build_files", planted)
-    result = verify.verify(path, Options(name=PREFIX))
+    monkeypatch.setattr(verification, "build_files", planted)
+    result = verification.verify(path, Options(name=PREFIX))
     assert not result.passed
     node = shop.build(path).graph.nodes[index]
     found = next(item.first for item in result.stages if item.first)
@@ -235,15 +235,15 @@ def test_planted_faults_are_named(
 def test_a_late_fault_is_not_blamed_on_an_early_node(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """One weight of the last convolution: its accumulators differ, nothing before them, and its channel is named."""
     path = shop.save(chain())
-    build = verify.build_files
+    build = verification.build_files
 
     def plant(path: Path, options: Options) -> tuple[Compiled, Files]:
         compiled, files = build(path, options)
         pattern = r"(m_node2_\w+_w\[\d+\] = \{\s*)(-?\d+)"
         return compiled, replaced(files, "src/m_weights.c", pattern, lambda m: f"{m[1]}{-int(m[2]) or 9}")
 
-    monkeypatch.setattr(verify, "build_files", plant)
-    result = verify.verify(path, Options(name=PREFIX))
+    monkeypatch.setattr(verification, "build_files", plant)
+    result = verification.verify(path, Options(name=PREFIX))
     found = next(item.first for item in result.stages if item.first)
     last = shop.build(path).graph.nodes[2]
     assert found is not None and (found.node, found.stage, found.channel) == (last.where, "accumulator", 0)

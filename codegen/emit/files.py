@@ -14,6 +14,7 @@ from codegen.emit.tables import table_context
 from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
 from codegen.kernels.literals import rows
+from codegen.output_folder import digest
 from codegen.plan.outputs import next_legal
 from codegen.reference.whole_clip import run_codes
 from codegen.report import html
@@ -38,7 +39,8 @@ def all_files(c: Compiled) -> dict[str, str]:
     files.update({f"src/{name}": text for name, text in render.runtime_files(units(c)).items()})
     if c.trace:
         files["src/rt_trace.h"] = files["src/rt_trace.h"].replace(TRACE_OFF, TRACE_ON)
-    files = {path: render.with_prefix(text, c.name) for path, text in files.items()}
+    if not c.shared_runtime:
+        files = render.own_files(files, c.name)
     sources = sorted(path for path in files if path.endswith(".c"))
     golden = _golden(c)
     outer = context | {"sources": sources, "report": c.report, "golden": golden}
@@ -48,8 +50,9 @@ def all_files(c: Compiled) -> dict[str, str]:
     files["CMakeLists.txt"] = render.render("CMakeLists.txt.j2", outer)
     files["README.md"] = render.render("README.md.j2", outer)
     files["report.html"] = html.page(c.report, c.source)
-    files["manifest.json"] = json.dumps(_manifest(c, context, sources, sorted(files)), indent=1) + "\n"
     files["report.json"] = json.dumps(c.report.to_json(), indent=1) + "\n"
+    digests = {path: digest(text.encode()) for path, text in sorted(files.items())}
+    files["manifest.json"] = json.dumps(_manifest(c, context, sources, digests), indent=1) + "\n"
     return dict(sorted(files.items()))
 
 
@@ -85,7 +88,7 @@ def _golden_port(port: Port, codes: Any) -> dict[str, Any]:
     }
 
 
-def _manifest(c: Compiled, context: dict[str, Any], sources: list[str], files: list[str]) -> dict[str, Any]:
+def _manifest(c: Compiled, context: dict[str, Any], sources: list[str], digests: dict[str, str]) -> dict[str, Any]:
     return {
         "schema": MANIFEST_SCHEMA,
         "tool": f"onnx2stream {c.version}",
@@ -98,8 +101,9 @@ def _manifest(c: Compiled, context: dict[str, Any], sources: list[str], files: l
         "memory": {"state_bytes": c.layout.state_bytes, "scratch_bytes": c.layout.scratch_bytes},
         "sources": sources,
         "trace": c.trace,
+        "runtime": "rt" if c.shared_runtime else f"{c.name}_rt",
         "nodes": [node.name for node in c.graph.nodes],
-        "files": [*files, "manifest.json", "report.json"],
+        "files": digests,
         "inputs": [_manifest_port(p, v) for p, v in zip(c.graph.inputs, context["inputs"], strict=True)],
         "outputs": [_manifest_port(p, v) for p, v in zip(c.graph.outputs, context["outputs"], strict=True)],
     }

@@ -18,7 +18,8 @@ from codegen.report.rows import Report
 
 @dataclass(frozen=True)
 class Compiled:
-    """The plan, what every node becomes, and what can be said of it. `target` is the target's name."""
+    """The plan, what every node becomes, and what can be said of it. `target` is the target's name;
+    `shared_runtime`: the kernels keep their own names."""
 
     graph: Graph
     extents: dict[str, Extent]
@@ -34,4 +35,5 @@ class Compiled:
     digest: str
     version: str
     target: str
+    shared_runtime: bool = False
     trace: bool = False

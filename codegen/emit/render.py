@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import jinja2
 from codegen.resources import runtime_folder, templates_folder
 
 INCLUDE = re.compile(r'^\s*#include\s+"(rt[a-z0-9_]*\.h)"', re.MULTILINE)
+
+RUNTIME_FILE = re.compile(r"^(src/)rt(?=[_.])")
 
 
 @lru_cache(maxsize=1)
@@ -46,17 +49,15 @@ def runtime_files(kernels: set[str]) -> dict[str, str]:
     return dict(sorted(files.items()))
 
 
-def with_prefix(text: str, name: str) -> str:
-    """Give all runtime identifiers the model's prefix, so that two models link into one program.
+def own_files(files: Mapping[str, str], name: str) -> dict[str, str]:
+    """Files with the model's prefix before every name of the runtime: of files, functions, types and macros.
 
-    Names of included files stay as they are; what users define has no RT_: RT_TRACE is <NAME>_TRACE.
+    So two models lie in one folder and link into one program. What users define has no RT_: RT_TRACE is <NAME>_TRACE.
     """
+    return {RUNTIME_FILE.sub(rf"\1{name}_rt", path): _with_prefix(text, name) for path, text in files.items()}
+
+
+def _with_prefix(text: str, name: str) -> str:
     text = re.sub(r"\bRT_(TRACE|TILES_H|COPY_IN|COPY_OUT)\b", rf"{name.upper()}_\1", text)
-    lines = []
-    for line in text.split("\n"):
-        if line.lstrip().startswith("#include"):
-            lines.append(line)
-            continue
-        lower = re.sub(r"\brt_(?=[a-z0-9])", f"{name}_rt_", line)
-        lines.append(re.sub(r"\bRT_(?=[A-Z0-9])", f"{name.upper()}_RT_", lower))
-    return "\n".join(lines)
+    text = re.sub(r"\brt(?=_[a-z0-9]|\.h\b)", f"{name}_rt", text)
+    return re.sub(r"\bRT_(?=[A-Z0-9])", f"{name.upper()}_RT_", text)
