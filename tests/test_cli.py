@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from codegen.emit.model import Compiled
 from codegen.options import Options
 from codegen.reference import whole_clip
+from codegen.verify import verification
 
 
 @pytest.fixture

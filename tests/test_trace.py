@@ -239,7 +239,8 @@ def test_a_late_fault_is_not_blamed_on_an_early_node(shop: Workshop, monkeypatch
 
     def plant(path: Path, options: Options) -> tuple[Compiled, Files]:
         compiled, files = build(path, options)
-        pattern = r"(m_node2_\w+_w\[\d+\] = \{\s*)(-?\d+)"
+        table = compiled.tables.of_node[compiled.graph.nodes[2].name]["w"]
+        pattern = rf"(m_{table}\[\d+\] = \{{\s*)(-?\d+)"
         return compiled, replaced(files, "src/m_weights.c", pattern, lambda m: f"{m[1]}{-int(m[2]) or 9}")
 
     monkeypatch.setattr(verification, "build_files", plant)
