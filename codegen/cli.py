@@ -18,7 +18,7 @@ from rich.table import Table
 from codegen import output_folder, pipeline
 from codegen.emit import model_name
 from codegen.errors import EXIT_INPUT, EXIT_INTERNAL, EXIT_MISMATCH, CodegenError, input_error, printable
-from codegen.options import PLANS, Options
+from codegen.options import PLANS, PREFERENCES, Options
 from codegen.patient_output import patient_output
 from codegen.plan.kernels import TARGETS
 from codegen.report import html
@@ -111,8 +111,10 @@ def _command(
     parser.add_argument(
         "--plan",
         choices=PLANS,
-        help="stream, hybrid, whole (one push is the whole input) or auto (default): the least RAM",
+        help="stream, hybrid, whole (one push is the whole input) or auto (default)",
     )
+    text = "what decides between plans: ram, latency (the largest push) or balanced (default)"
+    parser.add_argument("--plan-for", choices=PREFERENCES, help=text)
     text = "cut convolutions and pools that need more into tiles that fit"
     parser.add_argument("--fast-memory", type=int, metavar="BYTES", help=text)
     parser.add_argument("--cores", type=int, metavar="N", help="cut them into at least N tasks for as many cores")
@@ -167,6 +169,8 @@ def _checked(options: Options) -> Options:
         raise input_error("options", "stream", f"{options.stream}", "AXIS or INPUT:AXIS, in quotes")
     if options.plan not in PLANS:
         raise input_error("options", "plan", f"{options.plan}", f"one of {', '.join(PLANS)}")
+    if options.plan_for not in PREFERENCES:
+        raise input_error("options", "plan_for", f"{options.plan_for}", f"one of {', '.join(PREFERENCES)}")
     if options.target not in TARGETS:
         raise input_error("options", "target", f"{options.target}", f"one of {', '.join(TARGETS)}")
     if options.plan == "whole" and (options.stream not in (None, "none") or options.endless):
@@ -325,7 +329,19 @@ def _print_report(report: Report) -> None:
         print(f"plan {report.plan.plan}{where}, memory {report.means.form}: {least}")
     for tile in report.tiles:
         print(f"tiles of {printable(tile.name)}: {str(tile.plan).splitlines()[0]}")
+    _print_plans(report)
     _print_hops(report)
+
+
+def _print_plans(report: Report) -> None:
+    """The plans that no other beats in both RAM and largest push, where there is a choice."""
+    row = report.plan
+    if row is None or len(row.front) < 2:
+        return
+    print(f"  {'':6} {'RAM B':>9} {'MACs per push':>13}  streamed up to (--plan-for {row.plan_for})")
+    for point in row.front:
+        mark = "chosen" if point.cut == row.cut else ""
+        print(f"  {mark:6} {point.ram_bytes:>9} {point.push_macs:>13}  {printable(point.cut) or 'the end'}")
 
 
 def _print_hops(report: Report) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PLANS = ("auto", "stream", "hybrid", "whole")
+PREFERENCES = ("balanced", "ram", "latency")
 
 
 @dataclass(frozen=True)
@@ -14,10 +15,11 @@ class Options:
     name: C prefix (default: from the file name). hop: most input frames processed at once. stream: the stream axis,
     `AXIS` or `INPUT:AXIS`, a number or a symbol, or `none`: the whole input is one frame. endless: a clip of fixed
     length becomes a sliding window. state: `INPUT=OUTPUT` pairs that are carried inside from step to step.
-    state_output: outputs of such pairs that stay outputs (all do where no other is left). plan: `stream`, `whole`
-    (one push is the whole input, layer by layer), `hybrid` (a clip streams up to the tensor that
-    needs the least RAM, the rest runs layer by layer), or `auto`: stream or hybrid, whichever needs less RAM; whole
-    where nothing streams, or a clip cannot. rate: input frames per second, for latencies in ms. trace: observe every
+    state_output: outputs of such pairs that stay outputs (all do where no other is left). plan: `stream`, `whole` (one
+    push is the whole input, layer by layer), `hybrid` (a clip streams up to the tensor that is best, the rest runs
+    layer by layer), or `auto`: stream or hybrid; whole where nothing streams, or a clip cannot. plan_for: what decides
+    between plans, `ram`, `latency` (the MACs of the largest push) or both, `balanced` (`codegen.plan.choose`). rate:
+    input frames per second, for latencies in ms. trace: observe every
     value of every stage. cut_input, cut_output: tensors where the part to build starts and ends
     (`codegen.frontend.cut`). ram_budget, flash_budget, stack_budget: bytes that a build may need (`codegen.budgets`).
     fast_memory, cores: layers that need more bytes are cut into tiles that fit, and into at least so many tasks
@@ -33,6 +35,7 @@ class Options:
     state: tuple[str, ...] = ()
     state_output: tuple[str, ...] = ()
     plan: str = "auto"
+    plan_for: str = "balanced"
     rate: float | None = None
     trace: bool = False
     cut_input: tuple[str, ...] = ()

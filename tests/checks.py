@@ -347,7 +347,7 @@ def assert_same(got: Array, want: Array, what: str, within: int = 0, step: float
 
 def total_stride(graph: Graph) -> int:
     """Input frames per frame of the slowest output, at least 1."""
-    from codegen.report.make import analyse_graph
+    from codegen.plan.receptive_field import analyse_graph
 
     extents, _ = analyse_graph(graph)
     return max([1, *(int(-(-e.S // 1)) for e in (extents[p.tensor] for p in graph.outputs) if not e.ended)])

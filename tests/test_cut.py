@@ -15,7 +15,7 @@ from onnx import helper
 from codegen import CodegenError, Options, build
 from codegen.cli import main
 from codegen.frontend.cut import Cuts, cut
-from codegen.pipeline import import_model
+from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed, verify
 
@@ -60,8 +60,8 @@ def test_both_halves_make_the_whole(part: tuple[Path, dict[str, str]], side: str
     path, names = part
     head = Options(cut_output=(names[side],))
     tail = Options(cut_input=(names[side],))
-    whole = import_model(path, Options())[1]
-    first, second = import_model(path, head)[1], import_model(path, tail)[1]
+    whole = load_int8(path, Options())
+    first, second = load_int8(path, head), load_int8(path, tail)
     assert [p.name for p in first.outputs] == [p.name for p in second.inputs] == [names["b"]]
     assert first.outputs[0].dtype == second.inputs[0].dtype == "int8"
     feed = random_feed(whole)

@@ -192,7 +192,8 @@ def test_plans_and_tiles_are_shown(tmp_path: Path) -> None:
     page = check(html.page(report, path.name))
     text = " ".join(page.text.split())
     assert report.plan is not None and f"All frames of {report.plan.cut} are kept" in text
-    for cut, size in report.plan.tried:
-        assert (cut or "the end") in text and ("not less than" if size is None else f"{size:,}") in text
+    for point in report.plan.tried:
+        size = "not less than" if point.ram_bytes is None else f"{point.ram_bytes:,}"
+        assert (point.cut or "the end") in text and size in text and f"{point.push_macs:,}" in text
     for row in report.tiles:
         assert row.name in text and all(attempt.reason in text for attempt in row.plan.attempts)

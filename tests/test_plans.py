@@ -22,18 +22,18 @@ from checks import Generated, Workshop, split, write_generated
 from random_graphs import SAMPLE, random_clip
 from streams import Session
 
-from codegen import CodegenError
+from codegen import CodegenError, importing
 from codegen.kernels import KERNELS
 from codegen.options import Options
 from codegen.passes.hybrid import hybrids
-from codegen.pipeline import Chosen, compile_chosen, import_model
+from codegen.pipeline import compile_chosen, load_int8
 from codegen.plan import streaming
+from codegen.plan.choose import Chosen, PlanRow
 from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import FORMS, form_of
 from codegen.plan.memory import place
 from codegen.plan.order import orders
 from codegen.plan.tiling import plan_layers
-from codegen.report.rows import PlanRow
 
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BATCHES = 6
@@ -47,10 +47,10 @@ def variants(path: Path, seed: int, stream: str) -> Iterator[tuple[str, Chosen, 
     """Every way to run a clip: what it is, the plan, and the options that it stands for."""
     r = np.random.default_rng(seed)
     options = Options(stream=stream)
-    _, graph = import_model(path, options)
+    graph = load_int8(path, options)
     graphs = {"stream": graph}
     try:
-        _, whole = import_model(path, Options(plan="whole"))
+        whole = load_int8(path, Options(plan="whole"))
         graphs["whole"] = whole
         cuts = list(hybrids(graph, whole))
         graphs |= {f"hybrid {name}": cut for name, cut in [cuts[i] for i in r.permutation(len(cuts))[:MOST_CUTS]]}
@@ -93,7 +93,7 @@ def build(shop: Workshop, seed: int) -> tuple[list[tuple[str, Generated]], Count
     for i, (what, chosen, options) in enumerate(variants(path, seed, str(axis))):
         name = f"g{seed}_{i}"
         options = replace(options, name=name)  # noqa: PLW2901
-        source, _ = import_model(path, options)
+        source = importing.read(path, options)
         compiled = compile_chosen(path, source.model.digest, chosen, options)
         made.append((what, write_generated(path.parent / name, path, compiled)))
         census.update(part.split()[0] for part in what.split(", ")[:2])

@@ -39,8 +39,12 @@ class ReadModel:
 
 
 def read(path: Path, stream: str | None = None, cuts: Cuts = NO_CUTS) -> ReadModel:
-    """Load and lower. Only faults of the file itself are raised; unsupported operators are listed in `problems`."""
-    model = load(path, cuts)
+    """Load and lower."""
+    return read_model(load(path, cuts), stream)
+
+
+def read_model(model: Model, stream: str | None = None) -> ReadModel:
+    """Lower. Only faults of the file itself are raised; unsupported operators are listed in `problems`."""
     pinned, notes = pin(model, stream)
     if stream != WHOLE and all(p.stream_axis is None for p in pinned):
         pinned = _found_axis(model, pinned)

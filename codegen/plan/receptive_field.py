@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from codegen.ir.graph import Graph
 from codegen.ir.time import (
     Last,
     Recurrent,
@@ -253,3 +254,10 @@ def _spread(rule: Rule, sources: list[list[int]], frames: int) -> list[int]:
         whole = bits
         out.append(bits)
     return out
+
+
+def analyse_graph(graph: Graph) -> tuple[dict[str, Extent], list[JoinNote]]:
+    """[S, a, b] of every tensor, and what is worth saying about joins."""
+    time = graph.time_graph()
+    extents = analyse(time)
+    return extents, joins(time, extents)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from codegen.emit import render
+from codegen.plan.choose import WORTH
 from codegen.plan.memory import Buffer
 from codegen.plan.receptive_field import Extent
 from codegen.report.rows import NodeRow, OutputRow, Picture, Report, TileRow
@@ -183,25 +184,35 @@ FORMS = {
 }
 
 
+PREFERENCES = {
+    "ram": "the least RAM",
+    "latency": "the least work in one push",
+    "balanced": f"RAM and the largest push: each doubling of it must save {round(100 * WORTH)} % of RAM",
+}
+
+
 def _plans(report: Report) -> dict[str, Any] | None:
     """How the model runs, in words, and every plan that was looked at."""
     if report.plan is None or report.means is None:
         return None
     row, means = report.plan, report.means
     how = f"All frames of {clean(row.cut)} are kept, and what follows runs layer by layer. " if row.cut else ""
-    text = f"{how}{FORMS[means.form]}; no placement of this order needs less than {means.lower_bound:,} bytes."
+    text = f"{how}Chosen for {PREFERENCES[row.plan_for]}. {FORMS[means.form]};"
+    text += f" no placement of this order needs less than {means.lower_bound:,} bytes."
     if means.shared_bytes:
         text += f" Outputs take over {means.shared_bytes:,} bytes of operands that are still being read."
     if means.row_table_bytes:
         text += f" The table of addresses has {means.row_table_bytes:,} bytes of flash."
     tried = [
         {
-            "cut": name(cut or "the end"),
-            "bytes": 1 << 40 if size is None else size,
-            "shown": "not less than the best above" if size is None else f"{size:,}",
-            "chosen": cut == row.cut,
+            "cut": name(point.cut or "the end"),
+            "bytes": 1 << 40 if point.ram_bytes is None else point.ram_bytes,
+            "shown": "not less than one with no larger push" if point.ram_bytes is None else f"{point.ram_bytes:,}",
+            "push": point.push_macs,
+            "chosen": point.cut == row.cut,
+            "best": point in row.front,
         }
-        for cut, size in row.tried
+        for point in row.tried
     ]
     return {"text": text, "tried": tried if len(tried) > 1 else []}
 

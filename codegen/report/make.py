@@ -12,7 +12,6 @@ from codegen.ir.op import Op
 from codegen.numerics.certificate import certificate
 from codegen.ops.base import KernelOp
 from codegen.plan import outputs as plan_outputs
-from codegen.plan import receptive_field
 from codegen.plan.derivation import histories
 from codegen.plan.hops import macs_per_push
 from codegen.plan.kernels import PORTABLE, Choices, Target
@@ -166,13 +165,6 @@ def _macs(graph: Graph, extents: dict[str, Extent], plan: StreamPlan | None) -> 
     if plan is None:
         return -(-mean.numerator // mean.denominator), 0
     return -(-mean.numerator // mean.denominator), macs_per_push(graph, plan)
-
-
-def analyse_graph(graph: Graph) -> tuple[dict[str, Extent], list[JoinNote]]:
-    """[S, a, b] of every tensor, and what is worth saying about joins."""
-    time = graph.time_graph()
-    extents = receptive_field.analyse(time)
-    return extents, receptive_field.joins(time, extents)
 
 
 def with_constants(report: Report, table_bytes: int, struct_bytes: int) -> Report:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from codegen.plan.choose import PlanRow
 from codegen.plan.derivation import History
 from codegen.plan.hops import HopRow
 from codegen.plan.memory import Placement
@@ -45,17 +46,6 @@ class OutputRow:
     stride: Fraction | None
     lookahead: int
     hop_wait: int
-
-
-@dataclass(frozen=True)
-class PlanRow:
-    """How a model runs: 'stream', 'whole', or 'hybrid', where all frames of `cut` are kept and the rest runs layer by
-    layer. `tried`: state + scratch of every cut that was looked at ('': everything streamed), None where it was clear
-    that it does not need less than the best one before it."""
-
-    plan: str
-    cut: str = ""
-    tried: tuple[tuple[str, int | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,8 +173,10 @@ def extent_json(extent: Extent | None) -> dict[str, Any] | None:
 
 
 def _plan_json(row: PlanRow) -> dict[str, Any]:
-    tried = [{"cut": cut or None, "ram_bytes": size} for cut, size in row.tried]
-    return {"plan": row.plan, "cut": row.cut or None, "tried": tried}
+    tried = [{"cut": p.cut or None, "ram_bytes": p.ram_bytes, "macs_per_push": p.push_macs} for p in row.tried]
+    best = {p.cut for p in row.front}
+    front = [p | {"chosen": p["cut"] == (row.cut or None)} for p in tried if (p["cut"] or "") in best]
+    return {"plan": row.plan, "cut": row.cut or None, "plan_for": row.plan_for, "front": front, "tried": tried}
 
 
 def _tile_json(row: TileRow) -> dict[str, Any]:

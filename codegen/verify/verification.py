@@ -10,15 +10,14 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from codegen import host
+from codegen import host, importing
 from codegen.errors import input_error
 from codegen.frontend.load import save_cut
-from codegen.frontend.read import require
 from codegen.int8.builder import to_int8
 from codegen.ir.graph import Graph, Port
 from codegen.options import Options
 from codegen.output_folder import write_files
-from codegen.pipeline import build_files, cuts, import_model, load_int8
+from codegen.pipeline import build_files, load_int8
 from codegen.plan.outputs import is_legal, next_legal
 from codegen.plan.streaming import warm_up
 from codegen.reference import whole_clip
@@ -136,7 +135,7 @@ def verify(
     if options.cut_input or options.cut_output:
         with tempfile.TemporaryDirectory() as temporary:
             part = Path(temporary) / path.name
-            save_cut(path, cuts(options), part)
+            save_cut(path, importing.cuts(options), part)
             return verify(part, replace(options, cut_input=(), cut_output=()), data, compiler, flags)
     compiled, files = build_files(path, options)
     graph = compiled.graph
@@ -361,7 +360,7 @@ def _compare_operators(result: Verification, path: Path, options: Options, feed:
         import onnxruntime
     except ImportError:
         return
-    graph = to_int8(require(import_model(path, options)[0]))
+    graph = to_int8(importing.read(path, options).reals)
     try:
         runtime = evidence.TappedRuntime(onnxruntime, path, graph)
         notes = evidence.compare_operators(graph, runtime, feed, result.operators)

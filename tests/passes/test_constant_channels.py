@@ -31,12 +31,12 @@ from codegen.passes import PASSES
 from codegen.passes.channel_rewrite import affine, shrunk
 from codegen.passes.code_intervals import analyse
 from codegen.passes.constant_channels import remove_constant_channels, work
-from codegen.pipeline import Chosen, compile_chosen, render
+from codegen.pipeline import compile_chosen, render
 from codegen.plan import streaming
+from codegen.plan.choose import Chosen, PlanRow
 from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import layout
 from codegen.reference import whole_clip
-from codegen.report.rows import PlanRow
 
 MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 Q = QParams(0.0625, 3)

@@ -9,7 +9,7 @@ from random_graphs import random_graph
 
 from codegen.kernels import KERNELS
 from codegen.options import Options
-from codegen.pipeline import compile_model, import_model, load_int8
+from codegen.pipeline import compile_model, load_int8
 from codegen.plan import streaming
 from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import layout
@@ -43,7 +43,7 @@ def side_by_side(branches: int) -> Net:
 def test_branches_run_one_after_another(shop: Workshop) -> None:
     """All wide tensors at once need 4 * 32 bytes and more; one after another 32, and what is finished."""
     path = shop.save(side_by_side(4).model())
-    _, graph = import_model(path, Options())
+    graph = load_int8(path, Options())
     as_written = layout(graph, streaming.plan(graph.time_graph()), choose(graph, PORTABLE, (), KERNELS))
     best = compile_model(path, Options()).layout
     assert as_written.scratch_bytes >= 4 * 32
@@ -56,5 +56,5 @@ def test_the_order_of_the_file_wins_where_nothing_is_gained(shop: Workshop) -> N
     x = net.input([1, 4, "T"])
     net.output(net.add(net.conv(x, 4, [3], pads=[1, 1]), net.conv(x, 4, [5], pads=[2, 2])))
     path = shop.save(net.model())
-    _, graph = import_model(path, Options())
+    graph = load_int8(path, Options())
     assert [n.name for n in compile_model(path, Options()).graph.nodes] == [n.name for n in graph.nodes]
