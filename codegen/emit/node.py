@@ -23,6 +23,7 @@ def node_context(c: Compiled, index: int, phase: str) -> dict[str, Any]:
     tables = {key: f"{c.name}_{name}" for key, name in c.tables.of_node[node.name].items()}
     accumulates = node.op.accumulator() is not None
     at_end = accumulates and phase == "end"
+    read = dict.fromkeys(node.inputs[: made.operands])
     y, tensor = c.layout.storage[node.output], c.graph.tensors[node.output]
     # A reduction's per-frame work runs over the frames of its input.
     loop = c.layout.storage[node.inputs[0]] if accumulates and phase == "node" else y
@@ -35,7 +36,9 @@ def node_context(c: Compiled, index: int, phase: str) -> dict[str, Any]:
             declaration(name, value, tables)
             for name, value in (made.end_constants if at_end else made.constants).items()
         ],
-        "streams": [] if at_end else [_stream(c, name, node, made) for name in dict.fromkeys(node.inputs)],
+        "streams": []
+        if at_end
+        else [_stream(c, name, node, made) for name in dict.fromkeys(node.inputs[: made.operands])],
         "writes": not (accumulates and phase == "node"),
         "y": {
             "lane": loop.lane,

@@ -36,7 +36,7 @@ class Emission:
     `headers` are the runtime's files that the model includes, `units` the C files beside those of the headers' names.
     `constants` are local to the node's function, `end_constants` to the one that runs when the sequence is over.
     `padding_frames`: frames of padding are frames of a code for it; else NULL. `tiled`: the stem of the functions that
-    cut it into tiles, where it is cut.
+    cut it into tiles, where it is cut. `operands`: so many of the node's inputs are read (None: all).
     """
 
     template: str
@@ -48,6 +48,7 @@ class Emission:
     end_constants: Constants = field(default_factory=dict)
     padding_frames: bool = True
     tiled: str = ""
+    operands: int | None = None
 
     @property
     def struct_bytes(self) -> int:

@@ -15,7 +15,7 @@ from codegen.kernels.literals import typed
 from codegen.kernels.structs import Array, Struct
 from codegen.kernels.window import first_frame
 from codegen.ops.base import Table
-from codegen.ops.move import CollectS8, ConcatS8, Copy, LastS8, PadFrames, UpsampleS8
+from codegen.ops.move import CollectS8, ConcatS8, Copy, LastS8, PadFrames, Truncate, UpsampleS8
 
 
 def copied(sizes: Sequence[int], source: Sequence[int], target: Sequence[int]) -> Struct:
@@ -61,6 +61,17 @@ class Gather(CKernel):
         copies = _Copies()
         copy = copies.place(copied(sizes, source, target))
         return _copy([_call(0, start, i * block, which=copy) for i, start in enumerate(starts)], copies, {})
+
+
+class Truncation(CKernel):
+    """Frames of the first operand; the second one only says how many."""
+
+    name = "rt_copy_s8"
+
+    def emit(self, op: Truncate, site: Site) -> Emission:
+        copies = _Copies()
+        call = _call(0, 0, 0, which=copies.place(copied([op.size], [1], [1])))
+        return replace(_copy([call], copies, {}), operands=1)
 
 
 class Concat(CKernel):
@@ -211,6 +222,7 @@ KERNELS = {
     Copy: (Gather(),),
     ConcatS8: (Concat(),),
     PadFrames: (Pad(),),
+    Truncate: (Truncation(),),
     UpsampleS8: (Upsampling(),),
     LastS8: (Last(),),
     CollectS8: (Collect(),),
