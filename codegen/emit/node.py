@@ -36,9 +36,7 @@ def node_context(c: Compiled, index: int, phase: str) -> dict[str, Any]:
             declaration(name, value, tables)
             for name, value in (made.end_constants if at_end else made.constants).items()
         ],
-        "streams": []
-        if at_end
-        else [_stream(c, name, node, made) for name in dict.fromkeys(node.inputs[: made.operands])],
+        "streams": [] if at_end else [_stream(c, name, node, made) for name in read],
         "writes": not (accumulates and phase == "node"),
         "y": {
             "lane": loop.lane,
