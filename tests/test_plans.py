@@ -135,7 +135,7 @@ def run(shop: Workshop, seeds: range, compiler: str) -> Counter[str]:
 
 @pytest.mark.parametrize("number", range(BATCHES))
 def test_batch(shop: Workshop, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codegen.plan.layout.place", partial(place, trials=2))  # any placement will do
+    monkeypatch.setattr("codegen.plan.layout.place", partial(place, work=0))  # any placement will do
     census = run(shop, range(number * GRAPHS, (number + 1) * GRAPHS), ("gcc", "clang")[number % 2])
     print(dict(census))
     assert census["stream"] >= 2 * GRAPHS and census["rows"] >= GRAPHS and census["tiled"] >= GRAPHS

@@ -13,6 +13,8 @@ from codegen.plan.rules import plan_error
 
 SEARCH_SEED = 1
 SEARCH_TRIALS = 100
+SEARCH_WORK = 1_000_000
+"""Looks at a neighbour in the changes of one placement: about half a second."""
 EVER = (0, 1 << 30)
 
 Leads = Mapping[tuple[str, str], int]
@@ -123,13 +125,13 @@ def lower_bound(buffers: Sequence[Buffer], leads: Leads | None = None) -> int:
 
 
 def place(
-    buffers: Sequence[Buffer], alignment: int = 1, leads: Leads | None = None, trials: int = SEARCH_TRIALS
+    buffers: Sequence[Buffer], alignment: int = 1, leads: Leads | None = None, work: int = SEARCH_WORK
 ) -> Placement:
     """Offsets (multiples of `alignment` bytes) so that buffers live at a common time never share a byte.
 
     `leads[lower, upper]`: these two may share, if `lower` begins at least so many bytes before `upper`.
-    Best fit in several orders, and at most `trials` changes of each while the bound is not met; the smallest wins, the
-    first of equals: the result depends on the input only.
+    Best fit in several orders, and changes of each while the bound is not met, the best orders first; the smallest
+    wins, the first of equals. The changes end after `work` looks at a neighbour: the result depends on the input only.
     A buffer of 0 bytes gets an offset and disturbs nobody. `lower_bound` ignores alignment.
     """
     for b in buffers:
@@ -138,18 +140,81 @@ def place(
             raise plan_error(b.name, f"buffer of {b.bytes} bytes in {life}")
     if alignment < 1 or len({b.name for b in buffers}) != len(buffers):
         raise plan_error("arena", f"alignment {alignment}, {len(buffers)} buffers", "alignment >= 1 and unique names")
-    gaps = _gaps(buffers, leads or {})
+    search = _Search(buffers, _gaps(buffers, leads or {}), alignment, work)
     bound = lower_bound(buffers, leads)
-    reachable = lower_bound([_aligned(b, alignment) for b in buffers], leads)
-    large = max((b.bytes for b in buffers), default=0) / 4
-    starts = [sorted(range(len(buffers)), key=lambda i: key(buffers[i], large)) for key in _ORDERS]
-    best = min((_greedy(buffers, order, gaps, alignment) for order in starts), key=lambda found: _total(buffers, found))
-    for order in starts:
-        if _total(buffers, best) > reachable:
-            found = _promote(buffers, order, gaps, alignment, reachable, trials)
-            best = min(best, found, key=lambda found: _total(buffers, found))
-    named = {b.name: offset for b, offset in zip(buffers, best, strict=True)}
-    return Placement(named, _total(buffers, best), bound, tuple(buffers), leads)
+    search.run(lower_bound([_aligned(b, alignment) for b in buffers], leads))
+    named = {b.name: offset for b, offset in zip(buffers, search.best, strict=True)}
+    return Placement(named, search.least, bound, tuple(buffers), leads)
+
+
+class _Search:
+    """Best fit in many orders; `best` are the offsets with the least bytes so far, `least`."""
+
+    def __init__(self, buffers: Sequence[Buffer], gaps: Gaps, alignment: int, work: int) -> None:
+        self.sizes = [b.bytes for b in buffers]
+        self.buffers, self.alignment, self.work = buffers, alignment, work
+        self.gaps = [[(j, *gap) for j, gap in near.items()] for near in gaps]
+        self.best: list[int] = []
+        self.least = self.looks = 0
+
+    def run(self, bound: int) -> None:
+        """Every start, then changes of each, the best first, until the bound is met or the work is done."""
+        large = max(self.sizes, default=0) / 4
+        starts: list[tuple[int, int, list[int]]] = []
+        for number, key in enumerate(_ORDERS):
+            order = sorted(range(len(self.buffers)), key=lambda i: key(self.buffers[i], large))
+            offsets, _ = self._greedy(order, None)
+            total = self._total(offsets)
+            if not starts or total < self.least:
+                self.best, self.least = offsets, total
+            starts.append((total, number, order))
+            if self.least <= bound:
+                return
+        self.looks = 0
+        for _, _, order in sorted(starts, key=lambda start: start[:2]):
+            if len(order) > 1:
+                self._promote(order, bound)
+
+    def _promote(self, order: list[int], bound: int) -> None:
+        """Trials, in each of which a buffer that ends at the top is placed earlier than before.
+
+        A fixed seed chooses how much earlier. A long run of trials without gain ends it.
+        """
+        rng = random.Random(SEARCH_SEED)
+        gained = 0
+        for trial in range(SEARCH_TRIALS):
+            if self.least <= bound or trial - gained > SEARCH_TRIALS // 2 or self.looks > self.work:
+                return
+            offsets, top = self._greedy(order, self.least)
+            if top is None:
+                self.best, self.least, gained = offsets, self._total(offsets), trial
+                top = next(i for i in order if offsets[i] + self.sizes[i] == self.least)
+            at = order.index(top)
+            earlier = rng.randrange(at) if at and rng.random() < 0.7 else 0
+            order.insert(earlier, order.pop(at))
+
+    def _total(self, offsets: Sequence[int]) -> int:
+        return max((offset + size for offset, size in zip(offsets, self.sizes, strict=True)), default=0)
+
+    def _greedy(self, order: Sequence[int], limit: int | None) -> tuple[list[int], int | None]:
+        """Best fit: each buffer into the range of offsets with the least room that its placed neighbours leave, else
+        behind them all. Ends at the first buffer that reaches `limit` bytes, and names it."""
+        offsets = [-1] * len(self.buffers)
+        for i in order:
+            near = self.gaps[i]
+            taken = sorted([(at - before, at + behind) for j, before, behind in near if (at := offsets[j]) >= 0])
+            self.looks += len(near)
+            free, best, slack = 0, -1, -1
+            for last_before, first_behind in taken:
+                room = last_before - free
+                if room >= 0 and (best < 0 or room < slack):
+                    best, slack = free, room
+                if first_behind > free:
+                    free = -(-first_behind // self.alignment) * self.alignment
+            offsets[i] = best if best >= 0 else free
+            if limit is not None and offsets[i] + self.sizes[i] >= limit:
+                return offsets, i
+        return offsets, None
 
 
 def _aligned(b: Buffer, alignment: int) -> Buffer:
@@ -174,35 +239,6 @@ def _gaps(buffers: Sequence[Buffer], leads: Leads) -> Gaps:
     return found
 
 
-def _total(buffers: Sequence[Buffer], offsets: Sequence[int]) -> int:
-    return max((offset + b.bytes for b, offset in zip(buffers, offsets, strict=True)), default=0)
-
-
-def _promote(
-    buffers: Sequence[Buffer], order: list[int], gaps: Gaps, alignment: int, bound: int, trials: int
-) -> list[int]:
-    """The best offsets of some trials, in each of which a buffer that ends at the top is placed earlier than before.
-
-    A fixed seed chooses how much earlier. A long run of trials without gain ends it.
-    """
-    rng = random.Random(SEARCH_SEED)
-    order = list(order)
-    best: list[int] | None = None
-    least = gained = 0
-    for trial in range(trials if len(order) > 1 else 1):
-        offsets = _greedy(buffers, order, gaps, alignment)
-        total = _total(buffers, offsets)
-        if best is None or total < least:
-            best, least, gained = offsets, total, trial
-        if least <= bound or trial - gained > trials // 2:
-            break
-        at = next(n for n, i in enumerate(order) if offsets[i] + buffers[i].bytes == total)
-        earlier = rng.randrange(at) if at and rng.random() < 0.7 else 0
-        order.insert(earlier, order.pop(at))
-    assert best is not None
-    return best
-
-
 _ORDERS: tuple[Callable[[Buffer, float], tuple[float, ...]], ...] = (
     lambda b, _: (-b.bytes, b.first_tick, b.first_step, b.last_step),
     lambda b, _: (-b.bytes * _duration(b), -b.bytes, b.first_tick, b.first_step),
@@ -218,25 +254,3 @@ _ORDERS: tuple[Callable[[Buffer, float], tuple[float, ...]], ...] = (
 def _duration(b: Buffer) -> int:
     steps = 1 if b.linear else b.last_step - b.first_step + 1
     return steps * (b.last_tick - b.first_tick + 1)
-
-
-def _greedy(buffers: Sequence[Buffer], order: Sequence[int], gaps: Gaps, alignment: int) -> list[int]:
-    """Best fit: each buffer into the range of offsets with the least room that its placed neighbours leave, else
-    behind them all."""
-    offsets = [-1] * len(buffers)
-    for i in order:
-        taken = []
-        for j, (before, behind) in gaps[i].items():
-            at = offsets[j]
-            if at >= 0:
-                taken.append((at - before, at + behind))
-        taken.sort()
-        free, best, slack = 0, -1, -1
-        for last_before, first_behind in taken:
-            room = last_before - free
-            if room >= 0 and (best < 0 or room < slack):
-                best, slack = free, room
-            if first_behind > free:
-                free = -(-first_behind // alignment) * alignment
-        offsets[i] = best if best >= 0 else free
-    return offsets

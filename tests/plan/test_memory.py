@@ -6,7 +6,12 @@ import random
 from itertools import combinations, product
 
 import pytest
+from checks import Workshop
+from models import Net
 
+from codegen.options import Options
+from codegen.pipeline import compile_model
+from codegen.plan import memory
 from codegen.plan.memory import EVER, Buffer, Placement, lower_bound, place
 from codegen.plan.rules import PlanError
 
@@ -117,3 +122,48 @@ def test_outputs_that_take_over() -> None:
     placed = place(chain, leads=both)
     assert placed.total == placed.lower_bound == 592
     assert placed.shared == 5 * (512 - 80)
+
+
+def test_the_search_ends_when_its_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at neighbours, not seconds: never more than asked for and those of one order; more work is never worse."""
+    rng = random.Random(3)
+    buffers = [
+        Buffer(f"b{i}", rng.randrange(1, 60), *sorted((rng.randrange(40), rng.randrange(40))), 0, 0) for i in range(120)
+    ]
+    one = sum(map(len, memory._gaps(buffers, {})))
+    looks: list[int] = []
+    promote = memory._Search._promote
+
+    def counted(self: memory._Search, order: list[int], bound: int) -> None:
+        promote(self, order, bound)
+        looks.append(self.looks)
+
+    monkeypatch.setattr(memory._Search, "_promote", counted)
+    totals = []
+    for work in (0, one, 4 * one, 50 * one):
+        looks.clear()
+        totals.append(place(buffers, work=work).total)
+        assert max(looks, default=0) <= work + one
+    assert totals == sorted(totals, reverse=True) and totals[-1] < totals[0]
+
+
+def test_planning_a_long_clip_is_bounded(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """98 frames through a dozen residual layers: every row has an address, and most cuts are placed."""
+    net = Net(seed=2)
+    x = net.input([1, 8, 98])
+    for i in range(6):
+        y = net.conv(x, 8 + 2 * i, [9], pads=[4, 4], strides=[2 if i % 2 else 1])
+        x = net.add(net.conv(y, 8 + 2 * i, [9], pads=[4, 4]), y)
+    net.output(net.gemm(net.code_op("Flatten", net.real_op("GlobalAveragePool", [x]), axis=1), 12))
+    looks = 0
+    run = memory._Search.run
+
+    def counted(self: memory._Search, bound: int) -> None:
+        nonlocal looks
+        run(self, bound)
+        looks += self.looks
+
+    monkeypatch.setattr(memory._Search, "run", counted)
+    compile_model(shop.save(net.model()), Options())
+    print(f"{looks} looks at a neighbour")
+    assert looks < 10 * memory.SEARCH_WORK
