@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from checks import require_tool, run_tool
 
-from codegen.emit.operators import MOST_TAPS
+from codegen.kernels.window import MOST_TAPS
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
