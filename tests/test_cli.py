@@ -315,7 +315,7 @@ def test_internal_errors_say_whose_fault_it_is(run: Run, good: Path, monkeypatch
     def broken(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(pipeline, "compile_model", broken)
+    monkeypatch.setattr(pipeline, "compile_chosen", broken)
     code, _, err = run("build", good, "-o", "out")
     assert code == 4 and "fault of the tool" in err and "planted" in err
 
