@@ -6,13 +6,27 @@ onnxruntime are run on every window anew. With padding it is another function: `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from checks import Array, Feed, Generated, Script, Workshop, assert_same, code_frames, reference_frames, runtime_run
+from checks import (
+    PREFIX,
+    Array,
+    Feed,
+    Generated,
+    Script,
+    Workshop,
+    assert_same,
+    code_frames,
+    reference_frames,
+    require_tool,
+    run_tool,
+    runtime_run,
+)
 from models import Act, Net, causal_chain, dense_only, residual
 
 from codegen import CodegenError, analyze
@@ -259,3 +273,46 @@ def test_wakeword_window_slides_like_the_stream(shop: Workshop) -> None:
         y = shop.host(g).run({port.name: codes.astype(np.int8)}, [1])[out.name]
         results.append(np.moveaxis(y, y.shape.index(282), 0).reshape(282, 3))
     assert_same(results[0], results[1], "T = 30 against free T")
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (1, 1), (3, 0), (0, 3), (5, 2)])
+@pytest.mark.parametrize("hop", [1, 3])
+def test_a_running_sum_runs_behind_any_padding(shop: Workshop, pads: tuple[int, int], hop: int) -> None:
+    """Row additions are counted: once the window is full, two for each frame, whatever its length."""
+    frames = 40
+    net = Net(seed=1)
+    y = net.conv(net.input([1, 3, frames]), 5, [1 + sum(pads)], pads=list(pads))
+    net.output(net.real_op("GlobalAveragePool", [y]))
+    g = shop.build(net.model(), endless=True, hop=hop)
+    source = g.folder / "src" / f"{PREFIX}_rt_reduce_s8.c"
+    pattern = rf"(void {PREFIX}_rt_(?:un)?sum_s8\([^)]*\)\n{{\n)"
+    text, count = re.subn(pattern, r"\1    ++rows_added;\n", source.read_text())
+    assert count == 2
+    source.write_text(f"extern long rows_added;\n{text}")
+    main = g.folder / "main.c"
+    main.write_text(COUNTING % {"name": PREFIX, "NAME": PREFIX.upper(), "frames": frames, "hop": hop})
+    program = g.folder / "count"
+    sources = sorted((g.folder / "src").glob("*.c"))
+    run_tool([require_tool("gcc"), "-std=c99", f"-I{g.folder / 'src'}", main, *sources, "-o", program])
+    assert int(run_tool([program]).stdout) == 2 * hop * frames
+
+
+COUNTING = """#include <stdio.h>
+#include "%(name)s.h"
+long rows_added;
+int main(void)
+{
+    static %(name)s_state_t st;
+    static %(name)s_scratch_t sc;
+    static signed char x[%(hop)d * 64], y[%(NAME)s_MAX_OUT(%(hop)d) * 64];
+    long before = 0;
+    %(name)s_init(&st);
+    for (int i = 0; i < 4 * %(frames)d; ++i) {
+        if (i == 3 * %(frames)d)
+            before = rows_added;
+        %(name)s_push(&st, &sc, (void *)x, %(hop)d, (void *)y);
+    }
+    printf("%%ld\\n", rows_added - before);
+    return 0;
+}
+"""

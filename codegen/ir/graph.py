@@ -188,7 +188,10 @@ class Graph:
 
     def time_graph(self) -> TimeGraph:
         """The graph reduced to what happens on the stream axis."""
-        nodes = tuple(TimeNode(n.name, n.op.rule(), tuple(dict.fromkeys(n.inputs)), n.output) for n in self.nodes)
+        nodes = tuple(
+            TimeNode(n.name, n.op.rule(), tuple(dict.fromkeys(n.inputs)), n.output, n.op.running() is not None)
+            for n in self.nodes
+        )
         return TimeGraph(
             self.sources(),
             nodes,

@@ -27,6 +27,10 @@ class Op:
         """(C type, elements) that the operator keeps from frame to frame until the end of the sequence."""
         return None
 
+    def running(self) -> tuple[str, int] | None:
+        """(C type, elements) that a window keeps from frame to frame so that it need not be summed anew."""
+        return None
+
     def describe(self) -> str:
         """A few words for tables: kernel, stride, padding."""
         return ""

@@ -92,12 +92,16 @@ Rule = Window | Join | Upsample | Transposed | Recurrent | Reduce | Last | Unstr
 
 @dataclass(frozen=True)
 class TimeNode:
-    """A node reduced to its rule; `inputs` are the tensors that carry the stream axis."""
+    """A node reduced to its rule; `inputs` are the tensors that carry the stream axis.
+
+    `starts`: its first frame is made in another way than those after it, which build on the one before.
+    """
 
     name: str
     rule: Rule
     inputs: tuple[str, ...]
     output: str
+    starts: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,6 @@ class KernelOp(Op):
         """The whole-clip result at every stage that the kernel has, fused or not; the last one is `reference(xs)`."""
         return {self.final: self.reference(xs)}
 
-    def running(self) -> tuple[str, int] | None:
-        """(C type, elements) that a window keeps from frame to frame so that it need not be summed anew."""
-        return None
-
     def rounding(self) -> Rounding | None:
         """How int32 accumulators become codes, and which accumulators can occur; None where none are rounded."""
         return None

@@ -194,8 +194,9 @@ def n_end(graph: TimeGraph, total: int) -> int:
 def warm_up(graph: TimeGraph) -> int:
     """W: smallest N >= 0 from which on everything is periodic.
 
-    For N >= W no count is clipped, no frame computed from then on reads an index < 0, and no length is clipped. All
-    three are monotone in N, and beyond them each formula is affine with floors whose period divides M.
+    For N >= W no count is clipped, no frame computed from then on reads an index < 0, no length is clipped, and no
+    node is before a frame that it makes in another way than those after it. All four are monotone in N, and beyond them
+    each formula is affine with floors whose period divides M.
     """
     ended = ended_tensors(graph)
 
@@ -203,6 +204,8 @@ def warm_up(graph: TimeGraph) -> int:
         available = counts(graph, clock)
         length, _ = lengths_with_faults(graph, clock)
         if min(available.values()) < 0 or min(length.values()) <= 0:
+            return False
+        if any(available[node.output] < 1 for node in graph.nodes if node.starts):
             return False
         live = (node for node in graph.nodes if node.output not in ended)
         return all(lowest_read(node.rule, available[node.output]) >= 0 for node in live)
