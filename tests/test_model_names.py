@@ -24,7 +24,7 @@ KINDS = {
     "runtime": ["rt", "rt_stream", "rt_conv_s8", "RT"],
     "own file": ["kws_float", "kws_weights", "kws_rt", "kws_rt_stream"],
     "no identifier": ["my model", "2024-kws (v1.2)", "größe", "-", "_x", "a.b.c", "é" * 80, "x" * 300],
-    "plain": ["kws", "model_test", "stringent"],
+    "plain": ["kws", "model_test", "stringent", "net", "model", "device"],
 }
 STEMS = [(kind, stem) for kind, stems in KINDS.items() for stem in stems]
 

@@ -14,16 +14,15 @@ LONGEST = 63
 """Significant characters of an internal identifier in C99 (5.2.4.1)."""
 
 HEADERS = frozenset(
-    """aio aliases alloca ar arduino argp argz arpa assert avr bits byteswap clock cmsis_gcc cmsis_os complex config
-    cpio crypt ctype cxxabi devctl device dirent dlfcn elf endian envlock envz err errno error execinfo fastmath
-    fcntl features fenv float fmtmsg fnmatch fstab fts ftw gconv getopt glob grp gshadow iconv ieeefp ifaddrs
-    inttypes iso646 langinfo lastlog libgen libintl limits link linux locale machine malloc math mcheck memory
-    mman mntent monetary mqueue net netdb netinet newlib nl_types nss obstack paths picolibc poll printf process
-    pthread pty pwd re_comp reent regdef regex regexp resolv sched search semaphore semihost setjmp sgtty shadow
-    signal socket spawn stab stat stdalign stdarg stdatomic stdbool stdckdint stddef stdint stdio stdio_ext
-    stdlib stdnoreturn string strings sys syscall sysexits syslog tar termio termios tgmath thread_db threads
-    time timeb ttyent types uchar ucontext uio ulimit un unctrl unistd utime utmp utmpx utsname values varargs
-    version wait wchar wctype wiring wordexp""".split()
+    """aio aliases alloca ar arduino argp argz assert byteswap cmsis_gcc cmsis_os complex cpio crypt ctype cxxabi
+    devctl dirent dlfcn elf endian envlock envz err errno error execinfo fastmath fcntl features fenv float
+    fmtmsg fnmatch fstab fts ftw gconv getopt glob grp gshadow iconv ieeefp ifaddrs inttypes iso646 langinfo
+    lastlog libgen libintl limits link locale malloc math mcheck memory mntent monetary mqueue netdb newlib
+    nl_types nss obstack paths picolibc poll printf process pthread pty pwd re_comp reent regdef regex regexp
+    resolv sched search semaphore semihost setjmp sgtty shadow signal spawn stab stdalign stdarg stdatomic
+    stdbool stdckdint stddef stdint stdio stdio_ext stdlib stdnoreturn string strings syscall sysexits syslog
+    tar termio termios tgmath thread_db threads time ttyent uchar ucontext ulimit unctrl unistd utime utmp utmpx
+    values varargs wait wchar wctype wiring wordexp""".split()
 )
 """Headers of C, POSIX and the common C libraries and board packages: <name>.h on the include path would shadow them."""
 
