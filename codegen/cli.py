@@ -230,7 +230,7 @@ def _verify(args: argparse.Namespace) -> int:
     else:
         for line in result.lines():
             print(line)
-    return 0 if result.passed else EXIT_MISMATCH
+    return 0 if result.passed and not result.undeclared else EXIT_MISMATCH
 
 
 def _quantize(args: argparse.Namespace) -> int:

@@ -10,8 +10,10 @@ from codegen.errors import CodegenError, Problem
 from codegen.frontend.cut import Cuts
 from codegen.frontend.load import Model, load
 from codegen.frontend.read import ReadModel, read_model, require
-from codegen.int8.builder import to_int8
+from codegen.int8.builder import FORM_HINT, to_int8
+from codegen.int8.expressions import has_integer_form, kind_name
 from codegen.ir.graph import Graph
+from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.time import Unstreamable
 from codegen.options import Options
 from codegen.passes import PASSES
@@ -55,15 +57,16 @@ class Source:
     @property
     def whole(self) -> Graph | None:
         """The same model with one push for the whole input, None where it cannot be built so."""
-        return None if self._whole is None else self._whole[1]
+        return None if isinstance(self._whole, CodegenError) else self._whole[1]
 
     @cached_property
-    def _whole(self) -> tuple[Graph, Graph] | None:
+    def _whole(self) -> tuple[Graph, Graph] | CodegenError:
+        """Reals and int8 of the whole model, or why there is none."""
         try:
             reals = require(read_model(self.model, "none"))
             return reals, import_int8(reals, replace(self.options, plan="whole", stream=None))
-        except CodegenError:
-            return None
+        except CodegenError as error:
+            return error
 
     def with_options(self, options: Options) -> Source:
         """The same file for another wish."""
@@ -77,9 +80,11 @@ class Source:
             graph = import_int8(reals, self.options)
         except CodegenError as error:
             first = error.problems[0]
-            taken = self._fallen_back(f"{first.where}: {first.found}") if self._may_be_whole() else None
-            if taken is None:
+            if not self._may_be_whole():
                 raise CodegenError(error.stage, [*error.problems, *self._more(error)], error.exit_code) from error
+            taken = self._fallen_back(f"{first.where}: {first.found}")
+            if taken is None:
+                raise self._what_counts(error) from error
             return taken
         if _waits_for_whole_clip(graph):
             return self._fallen_back("a branch needs the whole clip before the rest can go on") or (reals, graph)
@@ -91,9 +96,20 @@ class Source:
         clip = graph.clip_length is not None and any(port.view.time_axis is not None for port in graph.inputs)
         return self.options.plan == "auto" and not self.options.endless and clip
 
+    def _what_counts(self, streamed: CodegenError) -> CodegenError:
+        """Of a clip that can neither stream nor run whole: what blocks both, else what blocks the plan that could."""
+        whole = self._whole
+        assert isinstance(whole, CodegenError)
+        both = [p for p in whole.problems if p.where in {problem.where for problem in streamed.problems}]
+        if both:
+            return CodegenError(whole.stage, both, whole.exit_code)
+        first = streamed.problems[0]
+        more = Problem(first.where, f"and it cannot stream: {first.found}", first.allowed, first.hint)
+        return CodegenError(whole.stage, [*whole.problems, more], whole.exit_code)
+
     def _fallen_back(self, reason: str) -> tuple[Graph, Graph] | None:
         """The whole model with a note why; None where it cannot be built so either."""
-        if self._whole is None:
+        if isinstance(self._whole, CodegenError):
             return None
         reals, graph = self._whole
         return reals, replace(graph, notes=(*graph.notes, f"{WHOLE_CLIP}: {reason}"))
@@ -133,6 +149,17 @@ def import_int8(graph: Graph, options: Options) -> Graph:
         if problems:
             raise CodegenError("endless", problems)
     return carry_state(graph, options.state, options.state_output)
+
+
+def refused_after_quantization(graph: Graph) -> list[Problem]:
+    """What stays in the way of a float model once it is quantized: operators without an integer form."""
+    if any(isinstance(node.op, Quantize | Dequantize) for node in graph.nodes):
+        return []
+    return [
+        Problem(node.where, f"{kind_name(node)} has no integer form, also after quantization", "", FORM_HINT)
+        for node in graph.nodes
+        if not has_integer_form(node.op)
+    ]
 
 
 def state_hints(graph: Graph, options: Options) -> list[str]:

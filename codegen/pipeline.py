@@ -128,6 +128,7 @@ def analyze(path: str | Path, options: Options | None = None) -> Report:
     extents, joins = analyse_graph(graph)
     report = make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
     hints = importing.state_hints(graph, options)
+    problems += importing.refused_after_quantization(graph)
     notes = (*report.notes, *hints, *(f"`build` refuses it: {problem}" for problem in problems))
     return with_notes(report, notes)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from codegen.ops.move import Copy, PadFrames
 TRIAL_LENGTH = 40320
 TRIALS = 64
 # Convolutions of one tap that have no spatial axis of their own: nothing streams because of them.
+NUMBER = re.compile(r"(\d+(?:,\d{3})*)")
 PRODUCTS = ("MatMul", "Gemm", "Einsum")
 
 
@@ -95,9 +98,10 @@ def _lower(model: Model, pinned: Sequence[PinnedInput]) -> tuple[Graph, list[Pro
             break
     assert best is not None
     length, graph, problems = best
-    if problems:
-        return graph, problems
     other, more = lower(model, [p.at(2 * length) for p in pinned], LOWER)
+    if problems:
+        twins = {problem.where: problem for problem in more}
+        return graph, [general(problem, twins.get(problem.where, problem), length) for problem in problems]
     if not more:
         more = [
             Problem(node.where, "what it does depends on the length of the stream", "the same for every length")
@@ -105,6 +109,27 @@ def _lower(model: Model, pinned: Sequence[PinnedInput]) -> tuple[Graph, list[Pro
             if not same(node.op, twin.op)
         ]
     return graph, [*problems, *more]
+
+
+def general(problem: Problem, twin: Problem, length: int) -> Problem:
+    """A problem found at a trial length in terms of T, by its `twin` found at twice the length."""
+    texts = (general_text(getattr(problem, f.name), getattr(twin, f.name), length) for f in dataclasses.fields(problem))
+    return Problem(*texts)
+
+
+def general_text(text: str, twin: str, length: int) -> str:
+    """`text` with every number that grows with the length as a formula of T; as it is where more differs."""
+    parts, others = NUMBER.split(text), NUMBER.split(twin)
+    if parts[::2] != others[::2]:
+        return text
+    for i in range(1, len(parts), 2):
+        a, b = (int(part[i].replace(",", "")) for part in (parts, others))
+        if a != b:
+            slope = Fraction(b - a, length)
+            rest = a - slope * length
+            scaled = "T" if slope == 1 else f"{slope.numerator} T" if slope.denominator == 1 else f"{slope} T"
+            parts[i] = scaled if not rest else f"{scaled} {'+' if rest > 0 else '-'} {abs(rest)}"
+    return "".join(parts)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -15,6 +15,8 @@ from codegen.int8.expressions import (
     RawInput,
     Real,
     chained,
+    has_integer_form,
+    kind_name,
     kind_of,
     renamed,
     selects,
@@ -61,6 +63,8 @@ from codegen.ops.table import LutS8
 STAGE = "quantization"
 
 
+FORM_HINT = "Replace it, or end the model before it (--cut-output) and compute the rest elsewhere"
+TENSOR_HINT = "Quantize that tensor too: take the operator into op_types_to_quantize, or out of nodes_to_exclude"
 WHOLE_HINT = "Use a causal form (forward only, statistics fixed at export), or one along an axis inside the frame"
 
 
@@ -414,15 +418,27 @@ class Int8Builder:
         if isinstance(real, RawInput | Chain) and self._floats_everywhere():
             self.fail(node, "the model is float: nothing quantizes its input", "QDQ or QLinear models", FLOAT_HINT)
             raise FailedError
-        source = real.node if isinstance(real, Pending) else node
-        self.unsupported(source)
+        if isinstance(real, RawInput):
+            found = f"it reads input {printable(real.tensor)}, which has no QuantizeLinear"
+            self.floats += 1
+            self.fail(node, found, "a QuantizeLinear behind every float input", "Quantize the input tensor too")
+            raise FailedError
+        if isinstance(real, Pending):
+            self.unsupported(real.node, real, node)
+        else:
+            self.unsupported(self._computes(real) or node, real, node)
         raise FailedError
+
+    def _computes(self, real: Real) -> Node | None:
+        """The node of the file whose result an expression is."""
+        tensor = next((name for name, value in self.reals.items() if value is real), None)
+        return self.graph.producer(tensor) if tensor is not None else None
 
     def _floats_everywhere(self) -> bool:
         return not any(isinstance(node.op, Quantize) for node in self.graph.nodes)
 
-    def unsupported(self, node: Node) -> None:
-        """Report an operator that would have to run in float."""
+    def unsupported(self, node: Node, real: Real | None = None, reader: Node | None = None) -> None:
+        """Report an operator that would have to run in float; or that `reader` reads its result `real` unquantized."""
         self.floats += 1
         rule = node.op.rule()
         if isinstance(rule, Unstreamable):
@@ -430,11 +446,21 @@ class Int8Builder:
             self.fail(node, found, "`codegen ops` lists what streams", WHOLE_HINT)
         elif self._floats_everywhere():
             self.fail(node, "the model is float", "QDQ or QLinear models", FLOAT_HINT)
+        elif not has_integer_form(node.op):
+            found = f"{kind_name(node)} has no integer form"
+            self.fail(node, found, "`codegen ops` lists what has one", FORM_HINT)
+        elif real is not None:
+            read = f"{reader.where} reads it" if reader and reader is not node else "it is read"
+            found = f"its result {self._named(real, node)} has no QuantizeLinear, and {read}"
+            self.fail(node, found, "a QuantizeLinear behind every operator that computes", TENSOR_HINT)
         else:
-            found = f"{node.op_type or type(node.op).__name__} cannot run on int8 codes here"
-            self.fail(
-                node, found, "`codegen ops` lists what can, between DequantizeLinear and QuantizeLinear", FLOAT_HINT
-            )
+            found = f"{kind_name(node)} has no integer form together with what stands before its QuantizeLinear"
+            self.fail(node, found, "`codegen ops` lists what has one", TENSOR_HINT)
+
+    def _named(self, real: Real, node: Node) -> str:
+        """The tensor of an expression, by its name in the file."""
+        tensor = next((name for name, value in self.reals.items() if value is real), node.output)
+        return printable(self.graph.tensors[tensor].onnx_name or tensor) if tensor in self.graph.tensors else tensor
 
     def summary(self) -> list[Problem]:
         """All problems, or one line instead of a hundred for a float model."""

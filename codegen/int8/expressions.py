@@ -7,7 +7,22 @@ from typing import Protocol
 from codegen.errors import Problem
 from codegen.ir.graph import Graph, Node, QParams, Tensor
 from codegen.ir.op import Op
-from codegen.ir.real import Concat, GlobalReduce, LastFrame, Pool, Resample, Unary
+from codegen.ir.real import (
+    Affine,
+    Binary,
+    Concat,
+    Contract,
+    Conv,
+    ConvTranspose,
+    DenseOverTime,
+    EinsumChain,
+    GlobalReduce,
+    LastFrame,
+    Pool,
+    Resample,
+    Softmax,
+    Unary,
+)
 from codegen.ops.base import KernelOp
 from codegen.ops.move import Copy, PadFrames, Truncate
 
@@ -61,7 +76,7 @@ class Builder(Protocol):
 
     def fail(self, node: Node, found: str, allowed: str = "", hint: str = "") -> None: ...
 
-    def unsupported(self, node: Node) -> None: ...
+    def unsupported(self, node: Node, real: Real | None = None, reader: Node | None = None) -> None: ...
 
     def as_codes(self, real: Real, node: Node) -> Codes: ...
 
@@ -97,3 +112,21 @@ def chained(real: Real, function: Unary) -> Chain:
     if isinstance(real, Chain):
         return Chain(real.base, (*real.functions, function))
     return Chain(real, (function,))
+
+
+def has_integer_form(op: Op) -> bool:
+    """Whether a real operator can become an int8 one, its neighbours permitting."""
+    if isinstance(op, Binary):
+        return op.constant is not None or op.kind in ("Add", "Sub", "Mul", "Sum", "Max", "Min")
+    if isinstance(op, Pool):
+        return op.kind in ("Max", "Average")
+    if isinstance(op, GlobalReduce):
+        return kind_of(op) in ("Mean", "Sum", "Max", "Min")
+    if isinstance(op, Softmax):
+        return op.kind != "Hardmax"
+    return isinstance(op, (Affine, Contract, Conv, ConvTranspose, DenseOverTime, EinsumChain, Unary, *MOVES))
+
+
+def kind_name(node: Node) -> str:
+    """The operator as the file calls it."""
+    return node.op_type or type(node.op).__name__

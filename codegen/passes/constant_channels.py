@@ -37,8 +37,10 @@ def remove_constant_channels(graph: Graph) -> Graph:
     if not notes:
         return graph
     after = work(graph)
-    sizes = f"{before[0]} MACs to {after[0]}, {before[1]} weights to {after[1]}"
-    total = f"constant channels: {sizes} (whole clip); the codes of all outputs are unchanged"
+    macs = f"{before[0]} MACs to {after[0]} (whole clip)"
+    if graph.clip_length is None:  # the length is one of a trial
+        macs = f"{100 - 100 * after[0] // max(1, before[0])} % fewer MACs"
+    total = f"constant channels: {macs}, {before[1]} weights to {after[1]}; the codes of all outputs are unchanged"
     return replace(graph, notes=(*graph.notes, *notes, total))
 
 

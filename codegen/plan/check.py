@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from codegen.errors import CodegenError, Problem, unsupported
-from codegen.ir.graph import Graph
+from codegen.ir.graph import Graph, Node
+from codegen.ir.time import TimeGraph
 from codegen.plan import outputs as plan_outputs
 from codegen.plan import streaming
 from codegen.plan.receptive_field import analyse_graph
@@ -47,6 +50,22 @@ def _check_period(graph: Graph) -> None:
         raise unsupported("plan", graph.name, f"{found} ({len(time.nodes)} nodes)", allowed, hint)
 
 
+def _never_yields(time: TimeGraph) -> bool:
+    """Whether no legal length gives a frame: the offline model is broken, but for sequences too short for any."""
+    legal = plan_outputs.legal_lengths(time)
+    lengths = [lengths_with_faults(time, total)[0] for total in legal.exceptions]
+    return not legal.residues and not any(length[name] > 0 for length in lengths for name in time.outputs)
+
+
+def _sizes(graph: Graph, node: Node, lengths: Mapping[str, int]) -> str:
+    """The operands with their frames in a clip; of a stream, whose length here is one of a trial, how they differ."""
+    names = list(dict.fromkeys(node.inputs))
+    if graph.clip_length is not None:
+        return ", ".join(f"{x} ({lengths[x]} frames)" for x in names)
+    least = min(lengths[x] for x in names)
+    return ", ".join(f"{x} has {lengths[x] - least} more" for x in names if lengths[x] > least)
+
+
 def _check_lengths(graph: Graph) -> None:
     """Refuse a model that fails offline itself: joins of unequal lengths at its T, or at every T."""
     time = graph.time_graph()
@@ -54,7 +73,7 @@ def _check_lengths(graph: Graph) -> None:
         if plan_outputs.is_legal(time, graph.clip_length):
             return
         at, text = graph.clip_length, f"at T = {graph.clip_length}"
-    elif plan_outputs.legal_lengths(time).never:
+    elif _never_yields(time):
         at, text = streaming.warm_up(time) + 1, "at every length"
     else:
         return
@@ -62,7 +81,6 @@ def _check_lengths(graph: Graph) -> None:
     problems = []
     for node in graph.nodes:
         if node.name in faults:
-            sizes = ", ".join(f"{x} ({lengths[x]} frames)" for x in dict.fromkeys(node.inputs))
-            found = f"its operands have unequal lengths {text}: {sizes}"
+            found = f"its operands have unequal lengths {text}: {_sizes(graph, node, lengths)}"
             problems.append(Problem(node.where, found, "equal lengths", "Crop or pad one branch along the stream axis"))
     raise CodegenError("plan", problems or [Problem(graph.name, f"the model yields no output {text}")])

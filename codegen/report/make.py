@@ -21,6 +21,8 @@ from codegen.plan.rounding import proof_of
 from codegen.plan.streaming import StreamPlan
 from codegen.report.rows import Means, NodeRow, OutputRow, Picture, Report
 
+SHOWN = 3
+
 
 def make_report(
     graph: Graph,
@@ -66,8 +68,7 @@ def make_report(
         wait = plan_outputs.hop_wait(time, port.tensor, plan.hop) if plan and not extent.ended else 0
         outputs.append(OutputRow(port.name, extent, stride, lookahead, wait))
     mean, peak = _macs(graph, extents, plan)
-    kinds = {"note": "", "warning": "warning: "}
-    notes = [*graph.notes, *(f"{kinds.get(note.severity, '')}{note.node}: {note.text}" for note in joins)]
+    notes = [*graph.notes, *_join_notes(graph, joins)]
     legal = str(plan_outputs.legal_lengths(time)) if plan and graph.clip_length is None else ""
     return Report(
         kind(graph),
@@ -88,6 +89,22 @@ def make_report(
         _overlay(graph, plan, layout) if plan and layout else None,
         means=_means(layout) if layout else None,
     )
+
+
+def _join_notes(graph: Graph, joins: list[JoinNote]) -> list[str]:
+    """What is worth saying of joins: a line for each, one for all whose operands only have unequal centres."""
+    named = {node.name: node.where for node in graph.nodes}
+    lines = [
+        f"{'warning: ' if note.severity == 'warning' else ''}{named.get(note.node, note.node)}: {note.text}"
+        for note in joins
+        if note.severity != "note"
+    ]
+    centred = list(dict.fromkeys(named.get(note.node, note.node) for note in joins if note.severity == "note"))
+    if centred:
+        shown = ", ".join(centred[:SHOWN]) + (f" and {len(centred) - SHOWN} more" if len(centred) > SHOWN else "")
+        what = "joins take operands" if len(centred) > 1 else "join takes operands"
+        lines.append(f"{len(centred)} {what} of unequal centres (column [S,a,b]), as the model does: {shown}")
+    return lines
 
 
 def _means(layout: Layout) -> Means:
