@@ -9,7 +9,10 @@ typedef struct {
 } rt_axis_t;
 
 /* The axis of one position, seen by one tap. */
-#define RT_ONE {.size = 1, .out = 1, .taps = 1, .stride = 1, .dilation = 1, .before = 0}
+#define RT_ONE                                                                  \
+    {                                                                           \
+        .size = 1, .out = 1, .taps = 1, .stride = 1, .dilation = 1, .before = 0 \
+    }
 
 static inline int32_t rt_min(int32_t a, int32_t b)
 {
