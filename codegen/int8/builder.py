@@ -26,6 +26,7 @@ from codegen.int8.operands import affine, code_bounds, two_operands, with_consta
 from codegen.int8.outputs import output_port
 from codegen.int8.products import FLOAT_HINT, FailedError, folded, product_s8
 from codegen.int8.softmax import softmax_s8
+from codegen.int8.tables import compared, compares
 from codegen.int8.unary import function_of, is_clamp, with_constant
 from codegen.int8.weights import NOTE as QUANTIZED
 from codegen.ir.graph import Const, Graph, Node, Port, QParams, Tensor, prune
@@ -207,7 +208,7 @@ class Int8Builder:
         return out
 
     def _on_codes(self, node: Node) -> None:
-        """Movement and pools on quantized tensors, without a DequantizeLinear around them."""
+        """Movement, pools and comparisons on quantized tensors, without a DequantizeLinear around them."""
         names = [self.code(node, x) for x in node.inputs]
         q = self.codes.get(node.output)
         operands = tuple(Codes(name, q or QParams(1.0, 0)) for name in names)
@@ -215,7 +216,7 @@ class Int8Builder:
         op = node.op
         if isinstance(op, PadFrames):
             op = replace(op, code=int(op.value) - 128 if unsigned else int(op.value))
-        moved = self._move(op, node, operands)
+        moved = self._move(op, node, operands) or compared(op, 128 if unsigned else 0)
         if moved is None:
             self.fail(node, f"{node.op_type} on quantized codes", "DequantizeLinear -> operator -> QuantizeLinear")
             raise FailedError
@@ -531,8 +532,10 @@ def _code_params(graph: Graph) -> dict[str, QParams]:
 
 
 def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
-    """Whether the node moves codes (its inputs are not reals)."""
-    return isinstance(node.op, (*MOVES, Pool)) and not any(name in reals for name in node.inputs)
+    """Whether the node moves or compares codes (its inputs are not reals)."""
+    if any(name in reals for name in node.inputs):
+        return False
+    return isinstance(node.op, (*MOVES, Pool)) or compares(node.op)
 
 
 def _grid_table(x: QParams, functions: Sequence[Unary]) -> numeric.Int8Array | None:

@@ -9,9 +9,12 @@ import numpy.typing as npt
 
 from codegen.int8.unary import function_of, is_clamp, with_constant
 from codegen.ir.graph import Const, QParams
-from codegen.ir.real import Affine, Unary
+from codegen.ir.op import Op
+from codegen.ir.real import Affine, Binary, Unary
 from codegen.numerics import reference as numeric
-from codegen.ops.table import LutChannelsS8, channel_tables
+from codegen.ops.base import KernelOp
+from codegen.ops.pair import SelectS8
+from codegen.ops.table import LutChannelsS8, LutS8, channel_tables
 
 
 def constant_tables(
@@ -83,3 +86,32 @@ def affine_tables(
         chain = numeric.chain(*heads, line, *tails)
         tables.append(numeric.unary_table(chain, (x.scale, x.zero_point), (y.scale, y.zero_point)))
     return channel_tables(tables, index.reshape(-1)[op.channel])
+
+
+def compares(op: Op) -> bool:
+    """Whether an operator picks one of the numbers it is given: on codes it does with them what it does with reals."""
+    return (isinstance(op, Unary) and is_clamp(op)) or (isinstance(op, Binary) and op.kind in ("Max", "Min"))
+
+
+def compared(op: Op, shift: int) -> KernelOp | None:
+    """Relu, Clip, Max and Min of codes as numbers, which are stored less `shift`. None: no such operator.
+
+    Source: ONNX Relu-14, Clip-12, Max-13 and Min-13 on integer tensors. Scales play no part.
+    """
+    if not compares(op):
+        return None
+    codes = np.arange(-128, 128) + shift
+    if isinstance(op, Unary):
+        function = function_of(op)
+        return LutS8(_stored([function(float(code)) for code in codes], shift))
+    assert isinstance(op, Binary)
+    if op.constant is None:
+        return SelectS8(op.kind)
+    values, index = np.unique(op.constant.array.reshape(-1).astype(np.int64), return_inverse=True)
+    pick = np.maximum if op.kind == "Max" else np.minimum
+    tables = [_stored(pick(codes, value), shift) for value in values]
+    return LutS8(tables[0]) if len(tables) == 1 else channel_tables(tables, index)
+
+
+def _stored(codes: npt.ArrayLike, shift: int) -> npt.NDArray[np.int8]:
+    return np.clip(np.asarray(codes, np.float64) - shift, -128, 127).astype(np.int8)

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from checks import Workshop, check_op
+from checks import Workshop, assert_same, check_op
 from models import Act, Net
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.errors import CodegenError
 from codegen.frontend.load import OPSETS
 from codegen.host import HostModel
+from codegen.reference import whole_clip
+from codegen.verify import random_feed
 
 RELU = [("Relu", ())]
 FORMS = ["qdq", "qop"]
@@ -618,3 +620,54 @@ def indexed_pool(on_codes: bool, read: bool) -> onnx.ModelProto:
     if read:
         net.outputs.append(helper.make_tensor_value_info("at", TensorProto.INT64, [1, 4, 5]))
     return net.model()
+
+
+ON_CODES: dict[str, tuple[str, str, tuple[int | None, ...]]] = {
+    "relu": ("int8", "Relu", ()),
+    "clip_int8": ("int8", "Clip", (-20, 60)),
+    "clip_uint8": ("uint8", "Clip", (100, 180)),
+    "clip_above": ("int8", "Clip", (None, 10)),
+    "clip_below": ("uint8", "Clip", (130,)),
+}
+
+
+@pytest.mark.parametrize("case", ON_CODES)
+def test_clamps_of_codes_themselves(shop: Workshop, case: str) -> None:
+    """Bounds are codes, whatever the zero point is (exporters write Q -> Clip(int8) -> DQ)."""
+    dtype, op, bounds = ON_CODES[case]
+    net = Net(dtype, seed=4)
+    x = net.conv(net.input([1, 3, "T"]), 4, [3], pads=[2, 0])
+    y = net.code_op(op, x, [np.asarray(b, dtype) for b in bounds if b is not None] if bounds[:1] != (None,) else [])
+    if bounds[:1] == (None,):
+        high = net.const(np.asarray(bounds[1], dtype))
+        y = Act(net.node(op, [x.name, "", high], "k"), x.real, x.scale, x.zero)
+    assert y.name != x.name
+    net.output(net.conv(y, 5, [2]))
+    net.output(y)
+    check_op(shop, net.model())
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("what", ["two", "constant", "constants"])
+def test_max_and_min_of_codes_themselves(shop: Workshop, op: str, dtype: str, what: str) -> None:
+    """Compared as numbers; onnxruntime has no such kernel for 8 bits, so numpy says what is right."""
+    net = Net(dtype, seed=5)
+    x = net.input([1, 4, "T"])
+    values = {"constant": np.asarray([115], dtype), "constants": np.asarray([90, 100, 115, 127], dtype).reshape(4, 1)}
+    other = Act("x", x.real, x.scale, x.zero) if what == "two" else None
+    a = net.conv(x, 4, [1])
+    operand = net.conv(other, 4, [1]).name if other else net.const(values[what])
+    net.output(Act(net.node(op, [a.name, operand], "picked"), a.real, a.scale, a.zero))
+    g = shop.build(net.model())
+    feed = random_feed(g.graph, 50)
+    inner = whole_clip.run_codes(g.graph, {"x": whole_clip.quantize_input(feed["x"], g.graph.inputs[0])})
+    got = whole_clip.run(g.graph, feed)[g.graph.outputs[0].name]
+    pick = np.maximum if op == "Max" else np.minimum
+    node = next(n for n in g.graph.nodes if n.output == g.graph.outputs[0].tensor)
+    shift = 128 if dtype == "uint8" else 0
+    operands = [inner[name].astype(np.int64).reshape(50, 4) + shift for name in node.inputs]
+    right = operands[1] if what == "two" else values[what].astype(np.int64).reshape(1, -1)
+    assert_same(got.reshape(4, 50).T.astype(np.int64), pick(operands[0], right), op)
+    model = shop.host(g)
+    assert_same(model.run(feed, [1, 7])[g.graph.outputs[0].name], got, "C")
