@@ -376,12 +376,17 @@ class Int8Builder:
 
     def _bind_input(self, real: RawInput, q: QParams, node: Node) -> str:
         known = self.quantized_inputs.get(real.tensor)
-        if known is not None and not known.same_codes(q):
+        if known is None:
+            self.quantized_inputs[real.tensor] = q
+            self._set_qparams(real.tensor, q)
+        elif not known.same_codes(q):
             found = f"the input is quantized twice, with scales {known.scale:g} and {q.scale:g}"
-            self.fail(node, found, "one QuantizeLinear per float input")
+            if known.scale == q.scale:
+                zeros = f"{known.zero_point} and {q.zero_point}"
+                found = f"the input is quantized twice, with zero points {zeros} as int8: at the ends of their ranges"
+                found += " the codes do not determine each other"
+            self.fail(node, found, "one scale and zero point per float input (int8, or uint8 with 128 more)")
             raise FailedError
-        self.quantized_inputs[real.tensor] = q
-        self._set_qparams(real.tensor, q)
         return real.tensor
 
     def _table(self, x: Codes, functions: tuple[Unary, ...], q: QParams, node: Node) -> str:

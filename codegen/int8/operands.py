@@ -55,7 +55,7 @@ def with_constant_operand(b: Builder, real: Pending, functions: tuple[Unary, ...
     before = operand.functions if isinstance(operand, Chain) else ()
     base = operand.base if isinstance(operand, Chain) else operand
     x = b.as_codes(base, real.node)
-    made = constant_tables(op.kind, x.q, q, op.constant, op.swapped, before, functions)
+    made = constant_tables(op.kind, x.q, q, op.constant, op.swapped, before, functions, op.total)
     if made is None:
         found = f"{op.kind} with {len(np.unique(op.constant.array))} different constants"
         b.fail(real.node, found, "at most 256 different constants")
@@ -74,7 +74,7 @@ def two_operands(b: Builder, real: Pending, q: QParams, bounds: tuple[int, int],
     like = renamed(real.node, node)
     exact = [_exact(b, operand) for operand in real.operands]
     if exact[0] and exact[1]:
-        made: KernelOp = pair_s8(kind, exact[0].q, exact[1].q, q, bounds)
+        made: KernelOp = pair_s8(kind, exact[0].q, exact[1].q, q, bounds, op.total)
         return b.emit(made, [exact[0].tensor, exact[1].tensor], q, like)
     sides = [_side(b, operand, real.node) for operand in real.operands]
     size = b.graph.tensors[real.node.output].frame_bytes

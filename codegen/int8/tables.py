@@ -25,6 +25,7 @@ def constant_tables(
     swapped: bool,
     before: Sequence[Unary],
     after: Sequence[Unary],
+    total: bool = False,
 ) -> LutChannelsS8 | None:
     """`after(before(x) kind constant)` as tables, one for each distinct constant; None beyond 256 of them.
 
@@ -41,7 +42,7 @@ def constant_tables(
     tables = []
     for value in values:
         if exact:
-            table = _pair_row(kind, x, y, constant, int(value))
+            table = _pair_row(kind, x, y, constant, int(value), total)
             if after:
                 codes = numeric.dequantize(table.astype(np.int64), qy).astype(np.float64)
                 clamp = numeric.chain(*(function_of(f) for f in after))
@@ -55,7 +56,7 @@ def constant_tables(
     return channel_tables(tables, index)
 
 
-def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> npt.NDArray[np.int8]:
+def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int, total: bool) -> npt.NDArray[np.int8]:
     """The 256 results of the exact pair with one constant code."""
     assert constant.scale is not None
     shift = 128 if constant.array.dtype == np.uint8 else 0
@@ -65,8 +66,8 @@ def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int) -> 
     b = np.full(256, code - shift, np.int64)
     qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
     if kind == "Mul":
-        return numeric.mul(a, b, qx, qc, qy)
-    return numeric.add(a, b, qx, qc, qy, sign_b=-1 if kind == "Sub" else 1)
+        return numeric.mul(a, b, qx, qc, qy, total=total)
+    return numeric.add(a, b, qx, qc, qy, sign_b=-1 if kind == "Sub" else 1, total=total)
 
 
 def affine_tables(

@@ -43,11 +43,15 @@ class Unary(Op):
 
 @dataclass(frozen=True, eq=False)
 class Binary(Op):
-    """`kind` of two operands; a constant operand stands in `constant` as a whole frame, and `swapped` puts it first."""
+    """`kind` of two operands; a constant operand stands in `constant` as a whole frame, and `swapped` puts it first.
+
+    `total`: it rounds once the zero point of its result is added, as com.microsoft's QLinear operators do.
+    """
 
     kind: str
     constant: Const | None = None
     swapped: bool = False
+    total: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,36 +55,42 @@ class LinearParams:
         return result
 
 
-def fit_ratio(ratio: Fraction, first: int, last: int, zero_point: int, *, lo: int, hi: int) -> LinearParams:
+def fit_ratio(
+    ratio: Fraction, first: int, last: int, zero_point: int, *, lo: int, hi: int, total: bool = False
+) -> LinearParams:
     """Parameters equal to `round_ratio` for every integer in first..last, both within 2^31; ratio > 0.
 
+    `total`: the zero point is added before the rounding: then codes are what is rounded, and their parity decides ties.
     A, then B, then B's nearest numbers with the inputs that they miss as exceptions, so it always ends.
     """
     if max(-first, last) >= 2**31:
         raise NumericsError(f"integer range {first}..{last} found; int32 is the limit")
-    vmin, vmax = lo - zero_point, hi - zero_point
-    steps = ratio_thresholds(ratio_boundaries(ratio, vmin, vmax), first, last, vmin, vmax)
+    added, after = (zero_point, 0) if total else (0, zero_point)
+    boundaries = ratio_boundaries(ratio, lo - zero_point, hi - zero_point, added)
+    steps = ratio_thresholds(boundaries, first, last, lo - after, hi - after)
     # Above SATURATING_RATIO every integer but 0 saturates, so the ratio may be replaced by it.
     slope = np.array([float(min(ratio, Fraction(SATURATING_RATIO)))])
-    params = prove_steps(slope, steps, zero_point, ("A", "B"))
+    params = prove_steps(slope, steps, after, ("A", "B"))
     if params is not None:
         m, r, d, k = (int(part[0]) for part in (params.multiplier, params.rounding, params.parity, params.left_shift))
         return LinearParams(m, r, d, params.flip, k, params.right_shift, lo, hi)
-    layout = choose_layout(slope, steps, zero_point)
+    layout = choose_layout(slope, steps, after)
     if layout is None:
         raise NumericsError(f"ratio {float(ratio):.9g} over {first}..{last} has no 32-bit form")
     s = layout.fraction_bits
     rounding = (zero_point << s) + (1 << (s - 1))
     plain = LinearParams(int(layout.multiplier[0]), rounding, 0, 0, int(layout.left_shift[0]), s, lo, hi)
-    return _with_exceptions(plain, ratio, first, last, zero_point)
+    return _with_exceptions(plain, ratio, first, last, zero_point, added)
 
 
-def _with_exceptions(plain: LinearParams, ratio: Fraction, first: int, last: int, zero_point: int) -> LinearParams:
+def _with_exceptions(
+    plain: LinearParams, ratio: Fraction, first: int, last: int, zero_point: int, tie: int
+) -> LinearParams:
     """`plain` with the inputs it misses. Misses lie near boundaries only, yet all inputs are tried."""
     missed: list[tuple[int, int]] = []
     for start in range(first, last + 1, 2**20):
         values = np.arange(start, min(start + 2**20, last + 1), dtype=np.int64)
-        codes = round_ratio(values, ratio, plain.lo - zero_point, plain.hi - zero_point) + zero_point
+        codes = round_ratio(values, ratio, plain.lo - zero_point, plain.hi - zero_point, tie) + zero_point
         wrong = np.flatnonzero(plain.apply(values) != codes)
         missed += [(int(values[i]), int(codes[i])) for i in wrong]
     return replace(plain, exceptions=tuple(missed))
@@ -103,12 +109,13 @@ class MulParams:
         return self.linear.apply((np.asarray(a, np.int64) - self.zero_a) * (np.asarray(b, np.int64) - self.zero_b))
 
 
-def fit_mul(qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127) -> MulParams:
+def fit_mul(qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127, *, total: bool = False) -> MulParams:
     """Parameters equal to `reference.mul` for all 65,536 pairs of codes. Raises NumericsError on a bad scale."""
     (_, za), (_, zb), (_, zy) = check_quant(qa), check_quant(qb), check_quant(qy)
     check_bounds(lo, hi)
     corners = [(a - za) * (b - zb) for a in (-128, 127) for b in (-128, 127)]
-    return MulParams(za, zb, fit_ratio(mul_ratio(qa, qb, qy), min(corners), max(corners), zy, lo=lo, hi=hi))
+    fitted = fit_ratio(mul_ratio(qa, qb, qy), min(corners), max(corners), zy, lo=lo, hi=hi, total=total)
+    return MulParams(za, zb, fitted)
 
 
 def fit_average(qx: Quant, qy: Quant, count: int, lo: int = -128, hi: int = 127) -> LinearParams:

@@ -90,11 +90,15 @@ class AddParams:
 
 @dataclass(frozen=True)
 class _Table:
-    """All 65,536 pairs sorted by their reference code: what a form must reproduce."""
+    """All 65,536 pairs sorted by their reference code: what a form must reproduce.
+
+    `even`: a code whose parity ties go to: the zero point, or 0 where it is added before the rounding.
+    """
 
     qa: Quant
     qb: Quant
     zero_point: int
+    even: int
     lo: int
     hi: int
     codes: Int64Array  # [256, 256]
@@ -107,11 +111,11 @@ class _Table:
         return (CODES[:, None] - self.qa[1]) * multiplier_a + (CODES[None, :] - self.qb[1]) * multiplier_b
 
 
-def _tabulate(qa: Quant, qb: Quant, qy: Quant, *, lo: int, hi: int, sign_b: int) -> _Table:
-    codes = add(CODES[:, None], CODES[None, :], qa, qb, qy, lo=lo, hi=hi, sign_b=sign_b).astype(np.int64)
+def _tabulate(qa: Quant, qb: Quant, qy: Quant, *, lo: int, hi: int, sign_b: int, total: bool) -> _Table:
+    codes = add(CODES[:, None], CODES[None, :], qa, qb, qy, lo=lo, hi=hi, sign_b=sign_b, total=total).astype(np.int64)
     order = np.argsort(codes, axis=None, kind="stable")
     present, starts = np.unique(codes.reshape(-1)[order], return_index=True)
-    return _Table(qa, qb, qy[1], lo, hi, codes, order, starts, present)
+    return _Table(qa, qb, qy[1], 0 if total else qy[1], lo, hi, codes, order, starts, present)
 
 
 def _limited_ratios(qa: Quant, qb: Quant, qy: Quant) -> tuple[Fraction, Fraction]:
@@ -160,7 +164,7 @@ def _round_constants(table: _Table, total: Int64Array, bits: int) -> tuple[int, 
     if last < table.hi:
         codes, low = np.append(codes, last + 1), np.append(low, -NO_LIMIT)
         high = np.append(high, ((last + 1) << bits) - 1 - most[-1])
-    odd = (codes - table.zero_point) & 1 == 1
+    odd = (codes - table.even) & 1 == 1
     even_low, even_high = _range(low[~odd], high[~odd])
     odd_low, odd_high = _range(low[odd], high[odd])
     if even_low > even_high or odd_low > odd_high or odd_low > even_high:
@@ -200,7 +204,7 @@ def _fit(table: _Table, ratios: tuple[Fraction, Fraction], sign_b: int, *, wide:
         for rounding, parity in (found,) if found else ((half, 1), (half, 0), (half - 1, 0)):
             if parity >= 1 << (29 if wide else bits):
                 continue
-            flip = table.zero_point & 1
+            flip = table.even & 1
             numbers = (multiplier_a, multiplier_b, rounding + offset, parity, bits, flip)
             params = _add_exceptions(AddParams(*numbers, table.lo, table.hi, wide), table)
             if not params.exceptions:
@@ -216,15 +220,17 @@ def _add_exceptions(params: AddParams, table: _Table) -> AddParams:
     return replace(params, exceptions=tuple((int(i), int(table.codes.reshape(-1)[i])) for i in wrong))
 
 
-def fit_add(qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127, *, sign_b: int = 1) -> AddParams:
-    """Parameters equal to `reference.add` for all 65,536 pairs; sign_b = -1 subtracts.
+def fit_add(
+    qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127, *, sign_b: int = 1, total: bool = False
+) -> AddParams:
+    """Parameters equal to `reference.add` for all 65,536 pairs; sign_b = -1 subtracts, `total` as there.
 
     Always finds a form. Raises NumericsError on a bad scale, zero point or bound.
     """
     for quant in (qa, qb, qy):
         check_quant(quant)
     check_bounds(lo, hi)
-    table = _tabulate(qa, qb, qy, lo=lo, hi=hi, sign_b=sign_b)
+    table = _tabulate(qa, qb, qy, lo=lo, hi=hi, sign_b=sign_b, total=total)
     ratios = _limited_ratios(qa, qb, qy)
     for wide, limit in ((False, 0), (False, NARROW_EXCEPTIONS), (True, 65536)):
         params = _fit(table, ratios, sign_b, wide=wide, limit=limit)

@@ -44,17 +44,23 @@ def scale_product(
     """S = f32(f32(xs * ws) / ys), per output channel; the result is float32 [C] (or a scalar array).
 
     Source: ONNX Runtime QLinearConv and QLinearMatMul (NUMERICS.md section 1). Raises NumericsError if a scale or S is
-    not finite, positive and normal.
+    not finite and positive, or that of an activation not normal. Weights may have denormal scales, and the product may
+    be denormal or 0. An S below the normal numbers becomes the smallest of them: with either one every int32
+    accumulator rounds to 0, since |acc| * S < 2^-94.
     """
     weights = np.asarray(w_scale, np.float32)
-    for scale in (x_scale, y_scale, *weights.reshape(-1)):
+    for scale in (x_scale, y_scale):
         check_scale(scale)
+    for scale in weights.reshape(-1):
+        if not 0 < scale < np.inf:
+            check_scale(scale)
     with np.errstate(all="ignore"):
         product = np.float32(x_scale) * weights
         result = np.asarray(product / np.float32(y_scale), np.float32)
     for value in (*np.asarray(product).reshape(-1), *result.reshape(-1)):
-        check_scale(value)
-    return result
+        if not np.isfinite(value):
+            check_scale(value)
+    return np.maximum(result, np.finfo(np.float32).tiny)
 
 
 def global_average_scale(x_scale: float | np.float32, y_scale: float | np.float32, count: int) -> np.float32:
@@ -94,23 +100,23 @@ def requantize(
     return (requantize_value(acc, scale, lo - zero_point, hi - zero_point) + zero_point).astype(np.int8)
 
 
-def ratio_boundaries(ratio: Fraction, low: int, high: int) -> Int64Array:
+def ratio_boundaries(ratio: Fraction, low: int, high: int, tie: int = 0) -> Int64Array:
     """The smallest integers n with n * ratio, rounded half to even, >= u for u = low + 1 .. high; ratio > 0.
 
-    n * ratio rounds to u or more iff 2 * n * num >= (2u - 1) * den (u even: a tie goes up) or > (u odd). Python
-    integers; a boundary beyond 2^62 is stored as 2^62.
+    n * ratio rounds to u or more iff 2 * n * num >= (2u - 1) * den (u + tie even: a tie goes up) or > (odd). Python
+    integers; a boundary beyond 2^62 is stored as 2^62. `tie`: what is added before the rounding, which decides ties.
     """
     num, den = 2 * ratio.numerator, ratio.denominator
     boundaries = []
     for u in range(low + 1, high + 1):
-        first = -((-(2 * u - 1) * den - (u & 1)) // num)  # ceil; the odd u needs one more step at a tie
+        first = -((-(2 * u - 1) * den - ((u + tie) & 1)) // num)  # ceil; an odd one needs one more step at a tie
         boundaries.append(min(max(first, -(2**62)), 2**62))
     return np.asarray(boundaries, np.int64)
 
 
-def round_ratio(numerator: Int64Array, ratio: Fraction, low: int, high: int) -> Int64Array:
-    """numerator * ratio rounded half to even and clamped to low..high, exactly, for ratio > 0."""
-    below = np.searchsorted(ratio_boundaries(ratio, low, high), np.asarray(numerator, np.int64), side="right")
+def round_ratio(numerator: Int64Array, ratio: Fraction, low: int, high: int, tie: int = 0) -> Int64Array:
+    """numerator * ratio rounded half to even (of it + `tie`) and clamped to low..high, exactly, for ratio > 0."""
+    below = np.searchsorted(ratio_boundaries(ratio, low, high, tie), np.asarray(numerator, np.int64), side="right")
     return low + np.asarray(below, np.int64)
 
 
@@ -119,12 +125,17 @@ def mul_ratio(a: Quant, b: Quant, y: Quant) -> Fraction:
     return fraction(a[0]) * fraction(b[0]) / fraction(y[0])
 
 
-def mul(a: Int64Array, b: Int64Array, qa: Quant, qb: Quant, qy: Quant, *, lo: int = -128, hi: int = 127) -> Int8Array:
-    """Codes of a * b: the exact real product, one rounding, then the zero point. a, b: codes, broadcast."""
+def mul(
+    a: Int64Array, b: Int64Array, qa: Quant, qb: Quant, qy: Quant, *, lo: int = -128, hi: int = 127, total: bool = False
+) -> Int8Array:
+    """Codes of a * b: the exact real product, one rounding, then the zero point. a, b: codes, broadcast.
+
+    `total`: the zero point is added before the rounding, which decides ties (com.microsoft QLinearMul).
+    """
     (_, za), (_, zb), (_, zy) = check_quant(qa), check_quant(qb), check_quant(qy)
     check_bounds(lo, hi)
     product = (np.asarray(a, np.int64) - za) * (np.asarray(b, np.int64) - zb)
-    return (round_ratio(product, mul_ratio(qa, qb, qy), lo - zy, hi - zy) + zy).astype(np.int8)
+    return (round_ratio(product, mul_ratio(qa, qb, qy), lo - zy, hi - zy, zy * total) + zy).astype(np.int8)
 
 
 def add_integers(qa: Quant, qb: Quant, qy: Quant, sign_b: int = 1) -> tuple[int, int, int]:
@@ -135,10 +146,20 @@ def add_integers(qa: Quant, qb: Quant, qy: Quant, sign_b: int = 1) -> tuple[int,
 
 
 def add(
-    a: Int64Array, b: Int64Array, qa: Quant, qb: Quant, qy: Quant, *, lo: int = -128, hi: int = 127, sign_b: int = 1
+    a: Int64Array,
+    b: Int64Array,
+    qa: Quant,
+    qb: Quant,
+    qy: Quant,
+    *,
+    lo: int = -128,
+    hi: int = 127,
+    sign_b: int = 1,
+    total: bool = False,
 ) -> Int8Array:
     """Codes of a + b (sign_b = -1: a - b): the exact real sum, one rounding, then the zero point; codes broadcast.
 
+    `total`: the zero point is added before the rounding, which decides ties (com.microsoft QLinearAdd).
     Python integers of any size where 62 bits do not hold the numerator: never float64.
     """
     (_, za), (_, zb), (_, zy) = check_quant(qa), check_quant(qb), check_quant(qy)
@@ -146,12 +167,12 @@ def add(
     step_a, step_b, denominator = add_integers(qa, qb, qy, sign_b)
     da, db = np.broadcast_arrays(np.asarray(a, np.int64) - za, np.asarray(b, np.int64) - zb)
     if 1024 * max(abs(step_a) + abs(step_b), denominator) < 2**62:
-        total = da * step_a + db * step_b
-        value, rest = np.divmod(total, denominator)
+        both = da * step_a + db * step_b
+        value, rest = np.divmod(both, denominator)
     else:
-        total = da.astype(object) * step_a + db.astype(object) * step_b
-        value, rest = total // denominator, total % denominator
-    tie_or_above = 2 * rest + (value & 1)  # half to even: above the half, or at it with an odd floor
+        both = da.astype(object) * step_a + db.astype(object) * step_b
+        value, rest = both // denominator, both % denominator
+    tie_or_above = 2 * rest + ((value + zy * total) & 1)  # half to even: above the half, or at it with an odd floor
     value = value + (tie_or_above > denominator).astype(np.int64)
     codes: Int64Array = np.clip(value, lo - zy, hi - zy).astype(np.int64) + zy
     return codes.astype(np.int8)

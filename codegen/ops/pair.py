@@ -18,13 +18,17 @@ from codegen.ops.base import Codes, KernelOp, Stages
 
 @dataclass(frozen=True, eq=False)
 class PairS8(KernelOp):
-    """Add, Sub or Mul of two frames of one shape: exact real result of the scales, one rounding half to even."""
+    """Add, Sub or Mul of two frames of one shape: exact real result of the scales, one rounding half to even.
+
+    `total`: the zero point is added before the rounding (com.microsoft QLinearAdd and QLinearMul): ties differ.
+    """
 
     kind: str
     params: AddParams | MulParams
     operands: tuple[QParams, QParams]
     result: QParams
     bounds: tuple[int, int]
+    total: bool = False
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         return self._rounded(xs, *self.bounds)
@@ -44,8 +48,9 @@ class PairS8(KernelOp):
         a, b = xs[0].astype(np.int64), xs[1].reshape(xs[0].shape).astype(np.int64)
         qa, qb, qy = ((q.scale, q.zero_point) for q in (*self.operands, self.result))
         if self.kind == "Mul":
-            return numeric.mul(a, b, qa, qb, qy, lo=lo, hi=hi)
-        return numeric.add(a, b, qa, qb, qy, lo=lo, hi=hi, sign_b=-1 if self.kind == "Sub" else 1)
+            return numeric.mul(a, b, qa, qb, qy, lo=lo, hi=hi, total=self.total)
+        sign = -1 if self.kind == "Sub" else 1
+        return numeric.add(a, b, qa, qb, qy, lo=lo, hi=hi, sign_b=sign, total=self.total)
 
 
 Reals = npt.NDArray[np.float32]

@@ -79,9 +79,14 @@ def test_bad_scales_are_refused(value: float) -> None:
         exact.multiplier(value)
 
 
-def test_denormal_product_is_refused() -> None:
-    with pytest.raises(exact.NumericsError, match="denormal"):
-        reference.scale_product(np.float32(1e-20), np.float32(1e-20), np.float32(1.0))
+def test_a_denormal_product_rounds_every_accumulator_to_the_zero_point() -> None:
+    """S below the normal numbers is replaced by the smallest of them: no int32 accumulator tells them apart."""
+    scale = reference.scale_product(np.float32(1e-20), np.float32(1e-20), np.float32(1.0))
+    assert scale == np.finfo(np.float32).tiny
+    acc = np.asarray([-(2**31), -1, 0, 1, 2**31 - 1])
+    for s in (scale, np.float32(1e-40), np.float32(0)):
+        assert (np.rint(acc.astype(np.float32) * s) == 0).all()
+    assert (reference.requantize(acc[:, None], np.atleast_1d(scale), 7, -128, 127) == 7).all()
 
 
 def test_multiply_high_twins(kernels: Kernels) -> None:

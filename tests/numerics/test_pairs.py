@@ -152,3 +152,30 @@ def test_refusals(bad: reference.Quant) -> None:
             pairs.fit_mul(*triple)
     with pytest.raises(NumericsError):
         pairs.fit_add(good, good, good, 5, 4)
+
+
+@pytest.mark.parametrize("zeros", [(0, 0, 0), (1, 2, 3), (3, -5, 7), (0, 0, -1), (-128, 127, 127)])
+@pytest.mark.parametrize("scales", [(0.5, 0.25, 1.0), (0.5, 0.5, 1.0), (0.25, 0.125, 0.5), (0.013, 0.0271, 0.031)])
+def test_the_zero_point_before_the_rounding(
+    kernels: Kernels, zeros: tuple[int, int, int], scales: tuple[float, float, float]
+) -> None:
+    """`total`: fractions for every fifth code, in the fitted forms and in C for all; odd ones tie otherwise."""
+    qa, qb, qy = ((float(np.float32(s)), z) for s, z in zip(scales, zeros, strict=True))
+    exact = [Fraction(q[0]) for q in (qa, qb, qy)]
+    for kind in ("add", "sub", "mul"):
+        sign = -1 if kind == "sub" else 1
+        some = range(-128, 128, 5)
+        want = np.empty((len(some), len(some)), np.int64)
+        for (i, a), (j, b) in itertools.product(enumerate(some), repeat=2):
+            left, right = (a - zeros[0]) * exact[0], (b - zeros[1]) * exact[1]
+            real = (left * right if kind == "mul" else left + sign * right) / exact[2]
+            want[i, j] = min(max(round(real + zeros[2]), -128), 127)
+        if kind == "mul":
+            got, params = reference.mul(A, B, qa, qb, qy, total=True), pairs.fit_mul(qa, qb, qy, total=True)
+            run = kernels.mul(A, B, params)
+        else:
+            got = reference.add(A, B, qa, qb, qy, sign_b=sign, total=True)
+            params = pairs.fit_add(qa, qb, qy, sign_b=sign, total=True)
+            run = kernels.add(A, B, params)
+        assert np.array_equal(np.asarray(got).reshape(256, 256)[::5, ::5], want), kind
+        assert np.array_equal(params.apply(A, B), got) and np.array_equal(run, got), kind

@@ -671,3 +671,52 @@ def test_max_and_min_of_codes_themselves(shop: Workshop, op: str, dtype: str, wh
     assert_same(got.reshape(4, 50).T.astype(np.int64), pick(operands[0], right), op)
     model = shop.host(g)
     assert_same(model.run(feed, [1, 7])[g.graph.outputs[0].name], got, "C")
+
+
+@pytest.mark.parametrize("first", ["int8", "uint8"])
+def test_an_input_quantized_twice(shop: Workshop, first: str) -> None:
+    """int8, and uint8 with a zero point 128 higher, are one code: one input of C in the first one's type."""
+    net = Net(first, seed=6)
+    x = net.input([1, 3, "T"], border="float")
+    other = "uint8" if first == "int8" else "int8"
+    zero = np.asarray(x.zero + (128 if other == "uint8" else -128), other)
+    again = net.node("QuantizeLinear", ["x", net.const(np.asarray(x.scale)), net.const(zero)], "again")
+    real = net.node("DequantizeLinear", [again, net.const(np.asarray(x.scale)), net.const(zero)], "real")
+    both = net.quantize(net.node("Add", [real, net.dequantize(net.conv(x, 3, [1]))], "sum"), x.real * 1.5)
+    net.output(both)
+    g = check_op(shop, net.model(), runtime="ties")
+    assert g.manifest["inputs"][0]["code_dtype"] == first
+
+
+def test_an_input_quantized_with_two_zero_points_is_refused(shop: Workshop) -> None:
+    net = Net("int8", seed=6)
+    x = net.input([1, 3, "T"], border="float")
+    zero = np.asarray(x.zero + 9, np.int8)
+    again = net.node("QuantizeLinear", ["x", net.const(np.asarray(x.scale)), net.const(zero)], "again")
+    real = net.node("DequantizeLinear", [again, net.const(np.asarray(x.scale)), net.const(zero)], "real")
+    net.output(net.quantize(net.node("Add", [real, net.dequantize(x)], "sum"), x.real * 1.5))
+    with pytest.raises(CodegenError, match="do not determine each other"):
+        shop.build(net.model())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("zeros", [(0, 0, 1), (3, -5, 7), (1, 2, 4)])
+@pytest.mark.parametrize("constant", [False, True])
+def test_qlinear_pairs_round_after_the_zero_point(
+    shop: Workshop, op: str, dtype: str, zeros: tuple[int, int, int], constant: bool
+) -> None:
+    """Every pair of codes, with scales that make many ties: onnxruntime's codes, all of them."""
+    shift, kind = 128 if dtype == "uint8" else 0, TensorProto.DataType.Value(dtype.upper())
+    net = Net(dtype, seed=1)
+    numbers = zip((0.5, 0.25, 1.0), zeros, strict=True)
+    a, b, y = ([net.const(np.float32(s)), net.const(np.asarray(z + shift, dtype))] for s, z in numbers)
+    codes = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
+    net.inputs.append(helper.make_tensor_value_info("x", kind, [1, 16, "T"]))
+    feed, second = {"x": np.tile(codes, (16, 1))[None]}, net.const(codes[::16].reshape(16, 1))
+    if not constant:
+        net.inputs.append(helper.make_tensor_value_info("w", kind, [1, 16, "T"]))
+        feed, second = {"x": np.repeat(codes, 256).reshape(1, 16, -1), "w": np.tile(codes, 256).reshape(1, 16, -1)}, "w"
+    out = net.node(op, ["x", *a, second, *b, *y], "pair", domain="com.microsoft")
+    net.output(Act(out, np.zeros((1, 16, 8), np.float32), np.float32(1), 0))
+    check_op(shop, net.model(), feed)

@@ -57,17 +57,18 @@ def lower_binary(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
     result = args[0]
     for operand in args[1:]:
         assert result is not None and operand is not None
-        result = _binary(node, result, operand, ctx)
+        result = binary(node, result, operand, ctx)
     assert result is not None
     return [result]
 
 
-def _binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering) -> View:
+def binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering, total: bool = False) -> View:
+    """One pair; `total` as in `ir.real.Binary`."""
     if isinstance(a, Const) or isinstance(b, Const):
         swapped = isinstance(a, Const)
         view, const = (b, a) if swapped else (a, b)
         assert isinstance(view, View) and isinstance(const, Const)
-        return _with_constant(node, view, const, swapped, ctx)
+        return _with_constant(node, view, const, swapped, ctx, total)
     rank = max(len(a.axes), len(b.axes))
     views = [View(v.tensor, ((),) * (rank - len(v.axes)) + v.axes) for v in (a, b)]
     check_one_stream(node, views)
@@ -84,7 +85,7 @@ def _binary(node: OnnxNode, a: View | Const, b: View | Const, ctx: Lowering) -> 
     left, right = (_same_layout(node, v, order, shape, big.time_axis, ctx) for v in (a, b))
     source = ctx.tensor(left)
     length = min(source.length, ctx.tensor(right).length)
-    out = ctx.emit(Binary(node.op_type), [left.tensor, right.tensor], source.frame_shape, length, node)
+    out = ctx.emit(Binary(node.op_type, total=total), [left.tensor, right.tensor], source.frame_shape, length, node)
     return View(out, left.axes)
 
 
@@ -105,7 +106,7 @@ def _same_layout(
     return ctx.arrange(View(x.tensor, tuple(axes)), order, node)
 
 
-def _with_constant(node: OnnxNode, x: View, const: Const, swapped: bool, ctx: Lowering) -> View:
+def _with_constant(node: OnnxNode, x: View, const: Const, swapped: bool, ctx: Lowering, total: bool = False) -> View:
     """The constant broadcast to one whole frame, in the frame's own order. It must not vary along the stream axis."""
     rank = max(len(x.axes), const.array.ndim)
     x = View(x.tensor, ((),) * (rank - len(x.axes)) + x.axes)
@@ -133,7 +134,7 @@ def _with_constant(node: OnnxNode, x: View, const: Const, swapped: bool, ctx: Lo
         value = Const(spread(const.array), const.scale, const.zero_point)
     elif const.is_quantized:
         value = Const(spread(const.real()))
-    out = ctx.emit(Binary(node.op_type, value, swapped), [x.tensor], frame.frame_shape, frame.length, node)
+    out = ctx.emit(Binary(node.op_type, value, swapped, total), [x.tensor], frame.frame_shape, frame.length, node)
     return View(out, x.axes)
 
 

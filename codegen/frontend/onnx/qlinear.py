@@ -7,7 +7,7 @@ from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import LowerFunction, Lowering
 from codegen.frontend.onnx.conv import lower_conv
-from codegen.frontend.onnx.elementwise import lower_binary, lower_unary
+from codegen.frontend.onnx.elementwise import binary, lower_unary
 from codegen.frontend.onnx.pool import lower_pool
 from codegen.frontend.onnx.products import lower_gemm, lower_matmul
 from codegen.frontend.onnx.quantize import lower_dequantize, lower_quantize
@@ -96,8 +96,8 @@ def lower_qgemm(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
 def lower_qlinear_binary(node: OnnxNode, args: Args, ctx: Lowering) -> Results:
     a = _real(node, args[0], args[1], args[2], ctx, 0, "a")
     b = _real(node, args[3], args[4], args[5], ctx, 0, "b")
-    y = lower_binary(_inner(node, node.op_type.removeprefix("QLinear")), [a, b], ctx)[0]
-    assert y is not None
+    assert a is not None and b is not None
+    y = binary(_inner(node, node.op_type.removeprefix("QLinear")), a, b, ctx, total=True)
     return [_code(node, y, args[6], args[7] if len(args) > 7 else None, ctx)]
 
 
