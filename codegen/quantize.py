@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from codegen.errors import CodegenError, input_error, printable
 from codegen.frontend.load import Model, Value, load, module_path
 
 STAGE = "quantize"
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 Array = npt.NDArray[Any]
 Feed = dict[str, Array]
 Tell = Callable[[str], None]
@@ -85,6 +87,8 @@ def quantize(path: Path, data: Path, output: Path, *, force: bool = False, tell:
         tell("preparing the float model")
         notes = prepare(path, prepared)
         static(prepared, made, feeds, tell=tell)
+        if not finite_scales(made):
+            raise not_finite(prepared, feeds) or input_error(STAGE, str(path), "a scale is not finite")
         restore_metadata(path, made)
         layers = layer_errors(prepared, made, feeds[:COMPARED_CLIPS], tell)
         os.replace(made, output)
@@ -217,8 +221,39 @@ def static(
     except CodegenError:
         raise
     except Exception as error:
+        offending = not_finite(prepared, feeds)
+        if offending is not None:
+            raise offending from error
         found = f"onnxruntime cannot quantize it ({_first_line(error)})"
         raise input_error(STAGE, prepared.name, found, hint="Check the calibration data and the model") from error
+
+
+def finite_scales(made: Path) -> bool:
+    """Whether every scale of a quantized model is a number above 0."""
+    scales = {node.input[1] for node in onnx.load(made).graph.node if node.op_type in QUANTIZERS}
+    arrays = (onnx.numpy_helper.to_array(x) for x in onnx.load(made).graph.initializer if x.name in scales)
+    return all(np.isfinite(array).all() and (array > 0).all() for array in arrays)
+
+
+def not_finite(prepared: Path, feeds: Sequence[Feed]) -> CodegenError | None:
+    """Where a float model leaves the numbers on these clips first (log of 0, 1 / 0, an overflow); None: nowhere."""
+    model = onnx.load(prepared)
+    known = {x.name for x in onnx.load(prepared).graph.value_info if x.type.tensor_type.elem_type == 1}
+    names = [name for node in model.graph.node for name in node.output if name in known]
+    try:
+        session = _session(model, names)
+    except Exception:  # a model that onnxruntime does not run at all: the caller has its words for that
+        return None
+    for feed in feeds:
+        values = session(feed)
+        for node in model.graph.node:
+            for name in node.output:
+                if name in values and not np.isfinite(values[name]).all():
+                    bad = values[name][~np.isfinite(values[name])]
+                    found = f"its result is {bad[0]} in {bad.size} of {values[name].size} values of a calibration clip"
+                    hint = "Keep its operand where it is defined (a Clip or a small constant before it)"
+                    return input_error(STAGE, f"{node.name or name} ({node.op_type})", found, "finite numbers", hint)
+    return None
 
 
 def restore_metadata(source: Path, made: Path) -> None:
@@ -229,8 +264,7 @@ def restore_metadata(source: Path, made: Path) -> None:
     for node in model.graph.node:
         keys = [node.name, *(name.removesuffix("_QuantizeLinear_Input") for name in node.output)]
         origin = next((known[key] for key in keys if key in known), None)
-        quantizers = ("QuantizeLinear", "DequantizeLinear")
-        if origin is not None and not node.metadata_props and node.op_type not in quantizers:
+        if origin is not None and not node.metadata_props and node.op_type not in QUANTIZERS:
             node.metadata_props.extend(origin.metadata_props)
     onnx.save(model, made)
 
@@ -254,7 +288,8 @@ def layer_errors(prepared: Path, made: Path, feeds: Sequence[Feed], tell: Tell =
         want, got = feed | ours(feed), theirs(feed)
         for name, other in pairs.items():
             if want[name].dtype == np.float32 and want[name].shape == got[other].shape:
-                x, y = want[name].astype(np.float64), got[other].astype(np.float64)
+                finite = np.isfinite(want[name])
+                x, y = (values[finite].astype(np.float64) for values in (want[name], got[other]))
                 totals[name][0] += float(np.sum(x * x))
                 totals[name][1] += float(np.sum((x - y) ** 2))
     sqnr = {name: decibels(signal, noise) for name, (signal, noise) in totals.items() if signal > 0.0}
@@ -296,7 +331,8 @@ def quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(open(os.devnull, "w", encoding="utf-8")):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(open(os.devnull, "w", encoding="utf-8")):
+            warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from checks import Run
-from models import causal_chain
+from checks import Run, Workshop
+from models import Net, causal_chain
 from onnx import TensorProto, helper, numpy_helper
 
+from codegen import CodegenError
 from codegen import quantize as module
 
 
@@ -165,3 +166,63 @@ def test_clips_without_a_stack_and_steps_told(model: Path, tmp_path: Path) -> No
         result = module.quantize(model, tmp_path / "calib.npz", tmp_path / "q.onnx", force=True, tell=told.append)
         assert result.clips == clips
         assert any(text == f"calibrating: clip {clips} of {clips}" for text in told) and "quantizing" in told
+
+
+UNDEFINED = {
+    "log": ([("Log", ())], "log"),
+    "reciprocal": ([("Reciprocal", ())], "reciprocal"),
+    "root": ([("Neg", ()), ("Sqrt", ())], "sqrt"),
+    "power": ([("Pow", (-0.5,))], "pow"),
+    "overflow": ([("Exp", ()), ("Exp", ()), ("Exp", ()), ("Exp", ())], "exp"),
+}
+
+
+def undefined(steps: list[tuple[str, tuple[float, ...]]]) -> onnx.ModelProto:
+    """A float model whose functions leave the numbers where the Relu before them gives 0, or overflow."""
+    rng = np.random.default_rng(0)
+    constants = [numpy_helper.from_array(rng.normal(0, 0.6, (4, 3, 3)).astype(np.float32), "w")]
+    constants.append(numpy_helper.from_array(rng.normal(0, 0.3, (2, 4, 1)).astype(np.float32), "v"))
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"], "conv"), helper.make_node("Relu", ["a"], ["t0"], "relu")]
+    for i, (op, numbers) in enumerate(steps):
+        constants += [numpy_helper.from_array(np.float32(n), f"c{i}") for n in numbers]
+        inputs = [f"t{i}", *(f"c{i}" for _ in numbers)]
+        nodes.append(helper.make_node(op, inputs, [f"t{i + 1}"], f"{op.lower()}{i}"))
+    nodes.append(helper.make_node("Conv", [f"t{len(steps)}", "v"], ["y"], "end"))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "T"])
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("case", UNDEFINED)
+def test_functions_that_leave_the_numbers_are_named(run: Run, tmp_path: Path, case: str) -> None:
+    steps, name = UNDEFINED[case]
+    onnx.save(undefined(steps), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(2).normal(0, 1, (1, 3, 200)).astype(np.float32))
+    code, out, err = run("quantize", "m.onnx", "--data", "d.npz", "-o", "q.onnx")
+    assert code == 2 and name in err and "of a calibration clip" in err and "Warning" not in out + err
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_an_infinity_inside_a_chain_is_no_fault(run: Run, tmp_path: Path) -> None:
+    """exp(log(0)) is 0: only what is quantized must be finite."""
+    onnx.save(undefined([("Log", ()), ("Exp", ())]), tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(2).normal(0, 1, (1, 3, 200)).astype(np.float32))
+    assert run("quantize", "m.onnx", "--data", "d.npz", "-o", "q.onnx")[0] == 0
+    assert run("build", "q.onnx", "-o", "out")[0] == 0
+
+
+@pytest.mark.parametrize("exponent", [-0.5, -1.0, -2.0, 0.5, 400.0])
+@pytest.mark.parametrize("border", ["codes", "float"])
+def test_powers_without_a_value(shop: Workshop, exponent: float, border: str) -> None:
+    """0 to a negative power, roots of negative numbers, overflow: a table or a refusal, never a fault of ours."""
+    net = Net("int8", seed=1)
+    x = net.input([1, 3, "T"], scale=0.05)
+    y = net.node("Pow", [net.dequantize(x), net.const(np.float32(exponent))], "power")
+    if border == "codes":
+        net.output(net.quantize(y, x.real))
+    else:
+        net.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+    try:
+        shop.build(net.model())
+    except CodegenError as error:
+        assert error.exit_code == 3 and "NaN" in str(error)

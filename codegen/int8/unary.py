@@ -25,8 +25,15 @@ def apply_pair(kind: str, a: float, b: float) -> float:
 
 
 def _power(a: float, b: float) -> float:
-    value = math.pow(a, b) if not (a < 0 and b != int(b)) else math.nan
-    return value
+    """IEEE 754 pow: no errors, but infinities and NaN (math.pow raises for 0 to a negative power, and overflows)."""
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return -math.inf if a < 0 and b % 2 == 1 else math.inf
+    except ValueError:
+        if a == 0:
+            return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
+        return math.nan
 
 
 PAIRS: dict[str, Callable[[float, float], float]] = {

@@ -113,14 +113,14 @@ def test_a_forced_exception_is_found(kernels: Kernels) -> None:
     """The exception lists work in C too: wrong constants become exceptions."""
     qa, qb, qy = (f32(0.0513), 3), (f32(0.0307), -7), (f32(0.0719), 5)
     good = pairs.fit_add(qa, qb, qy)
-    table = pairs._tabulate(qa, qb, qy, lo=-128, hi=127, sign_b=1)
+    table = pairs._tabulate(qa, qb, qy, lo=-128, hi=127, sign_b=1, total=False)
     bad = pairs._add_exceptions(pairs.replace(good, constant=good.constant + (1 << good.shift) // 20), table)
     assert bad.exceptions
     assert np.array_equal(kernels.add(A, B, bad), reference.add(A, B, qa, qb, qy))
     mul = pairs.fit_mul(qa, qb, qy)
     changed = linear.replace(mul.linear, rounding=mul.linear.rounding + (1 << mul.linear.right_shift) // 10)
     ratio = reference.mul_ratio(qa, qb, qy)
-    listed = linear.replace(mul, linear=linear._with_exceptions(changed, ratio, -40000, 40000, 5))
+    listed = linear.replace(mul, linear=linear._with_exceptions(changed, ratio, -40000, 40000, 5, 0))
     assert listed.linear.exceptions
     assert np.array_equal(kernels.mul(A, B, listed), reference.mul(A, B, qa, qb, qy))
 
