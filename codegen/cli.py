@@ -257,7 +257,10 @@ def _quantize(args: argparse.Namespace) -> int:
         where = f" at {printable(layer.path)}" if layer.path else ""
         text = f"{printable(layer.layer)} ({layer.op}){where}: {layer.sqnr_db:.1f} dB, {layer.loss_db:.1f} dB lost here"
         print(f"warning: {text}. Calibrate with more data, or train with quantization")
-    print(f"wrote {result.output}; next: codegen build {result.output} -o DIR")
+    for problem in result.refused:
+        print(f"note: `build` refuses it: {problem}")
+    after = "" if result.refused else f"; next: codegen build {result.output} -o DIR"
+    print(f"wrote {result.output}{after}")
     return 0
 
 

@@ -104,7 +104,7 @@ class Source:
         if both:
             return CodegenError(whole.stage, both, whole.exit_code)
         first = streamed.problems[0]
-        more = Problem(first.where, f"and it cannot stream: {first.found}", first.allowed, first.hint)
+        more = Problem(first.where, f"it cannot stream either: {first.found}", first.allowed, first.hint)
         return CodegenError(whole.stage, [*whole.problems, more], whole.exit_code)
 
     def _fallen_back(self, reason: str) -> tuple[Graph, Graph] | None:

@@ -124,7 +124,8 @@ def analyze(path: str | Path, options: Options | None = None) -> Report:
     except CodegenError as error:
         refused = error.problems
     graph = source.as_written.graph
-    problems = [*source.as_written.problems, *(p for p in refused if p not in source.as_written.problems)]
+    told = {problem.where for problem in refused}
+    problems = [*refused, *(p for p in source.as_written.problems if p.where not in told)]
     extents, joins = analyse_graph(graph)
     report = make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
     hints = importing.state_hints(graph, options)

@@ -23,8 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from codegen.errors import CodegenError, input_error, printable
+from codegen import importing
+from codegen.errors import EXIT_UNSUPPORTED, CodegenError, input_error, printable
 from codegen.frontend.load import Model, Value, load, module_path
+from codegen.options import Options
 
 STAGE = "quantize"
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
@@ -51,12 +53,13 @@ class LayerError:
 
 @dataclass(frozen=True)
 class Quantized:
-    """The result: where it is, what it was made from, what each layer lost."""
+    """The result: where it is, what it was made from, what each layer lost, why `build` refuses it (if it does)."""
 
     output: str
     clips: int
     layers: tuple[LayerError, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[LayerError, ...]:
@@ -71,6 +74,7 @@ class Quantized:
             "layers": [vars(layer) for layer in self.layers],
             "warnings": [layer.layer for layer in self.warnings],
             "notes": list(self.notes),
+            "refused": list(self.refused),
         }
 
 
@@ -92,7 +96,16 @@ def quantize(path: Path, data: Path, output: Path, *, force: bool = False, tell:
         restore_metadata(path, made)
         layers = layer_errors(prepared, made, feeds[:COMPARED_CLIPS], tell)
         os.replace(made, output)
-    return Quantized(str(output), len(feeds), tuple(layers), tuple(notes))
+    return Quantized(str(output), len(feeds), tuple(layers), tuple(notes), refusals(output))
+
+
+def refusals(path: Path) -> tuple[str, ...]:
+    """What `build` would refuse of the quantized model; options that are still to be given are no refusal."""
+    try:
+        _ = importing.read(path, Options()).graph
+    except CodegenError as error:
+        return tuple(map(str, error.problems)) if error.exit_code == EXIT_UNSUPPORTED else ()
+    return ()
 
 
 def quantization() -> Any:

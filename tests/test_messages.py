@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,34 @@ def test_what_blocks_the_plan_that_could_work_is_shown(shop: Workshop) -> None:
     for options in (Options(), Options(stream="2")):
         text = refused(shop.save(net.model()), options)
         assert "Div has no integer form" in text
+
+
+@pytest.mark.parametrize("op", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_recurrent_layer_is_what_blocks_every_plan(shop: Workshop, op: str, layout: int, axis: int) -> None:
+    """Its results have their shapes in every plan: no later Reshape is blamed, and no declared shape."""
+    net = Net(seed=5)
+    steps, batch = (7, 1) if axis == layout else (1, 7)
+    x = net.input([batch, steps, 3] if layout else [steps, batch, 3])
+    gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[op]
+    w, r = (net.const(np.zeros((1, gates * 4, n), np.float32)) for n in (3, 4))
+    real = net.node(op, [net.dequantize(x), w, r], "y", hidden_size=4, layout=layout)
+    flat = net.node("Reshape", [real, net.const(np.asarray([7, 4], np.int64))], "flat")
+    net.output(net.quantize(flat, np.linspace(-1, 1, 28).reshape(7, 4)))
+    for options in (Options(), Options(stream=str(axis)), Options(plan="whole")):
+        text = refused(shop.save(net.model()), options)
+        assert f"{op} has no integer form" in text and "do not fit" not in text and len(text.splitlines()) == 1
+
+
+def test_what_one_node_moves_is_one_entry(shop: Workshop) -> None:
+    net = Net(seed=6)
+    x = net.conv(net.input([1, 4, "T"]), 6, [3])
+    net.nodes.append(helper.make_node("Split", [x.name], ["first", "second"], "halves", axis=1))
+    for name, real in zip(("first", "second"), np.split(x.real, 2, axis=1), strict=True):
+        net.output(replace(x, name=name, real=real))
+    (moved,) = [note for note in analyze(shop.save(net.model())).notes if "only moved" in note]
+    assert moved.startswith("6 B") and moved.count("halves (Split)") == 1 and moved.endswith("6 B")
 
 
 def test_a_named_stream_falls_back_to_whole_too(shop: Workshop) -> None:

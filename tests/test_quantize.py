@@ -226,3 +226,28 @@ def test_powers_without_a_value(shop: Workshop, exponent: float, border: str) ->
         shop.build(net.model())
     except CodegenError as error:
         assert error.exit_code == 3 and "NaN" in str(error)
+
+
+@pytest.mark.parametrize("op", ["Div", "LayerNormalization"])
+def test_what_build_refuses_is_said_at_once(run: Run, tmp_path: Path, op: str) -> None:
+    """An operator without an integer form, named by both commands alike, also where others follow it in float."""
+    second = numpy_helper.from_array(np.ones(3, np.float32), "second")
+    net = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "first", pads=[1, 1]),
+        helper.make_node("Transpose", ["c"], ["t"], "turn", perm=[0, 2, 1]),
+        helper.make_node(op, ["t", "t" if op == "Div" else "second"], ["d"], "middle"),
+        helper.make_node("Add", ["d", "t"], ["a"], "sum"),
+        helper.make_node("Relu", ["a"], ["y"], "last"),
+    ]
+    weights = numpy_helper.from_array(np.random.default_rng(3).normal(size=(3, 3, 3)).astype(np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "time"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(net, "g", [x], [y], [weights, second])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "f.onnx")
+    np.savez(tmp_path / "calib.npz", x=np.random.default_rng(1).normal(2, 1, (4, 3, 20)).astype(np.float32))
+    code, out, _ = run("quantize", "f.onnx", "--data", "calib.npz", "-o", "int8.onnx")
+    said = [line for line in out.splitlines() if "`build` refuses it" in line]
+    assert code == 0 and "next: codegen build" not in out
+    assert any(f"middle ({op}): {op} has no integer form" in line for line in said)
+    _, out, err = run("build", "int8.onnx", "-o", "out")
+    assert [line.split("refuses it: ")[1] for line in said] == [line.split(": ", 2)[2] for line in err.splitlines()]

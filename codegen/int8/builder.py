@@ -21,6 +21,7 @@ from codegen.int8.expressions import (
     renamed,
     selects,
     side_of,
+    without_form,
 )
 from codegen.int8.operands import affine, code_bounds, two_operands, with_constant_operand
 from codegen.int8.outputs import output_port
@@ -429,7 +430,10 @@ class Int8Builder:
             self.floats += 1
             self.fail(node, found, "a QuantizeLinear behind every float input", "Quantize the input tensor too")
             raise FailedError
-        if isinstance(real, Pending):
+        blocking = without_form(real)
+        if blocking is not None:
+            self.unsupported(blocking)
+        elif isinstance(real, Pending):
             self.unsupported(real.node, real, node)
         else:
             self.unsupported(self._computes(real) or node, real, node)
@@ -456,7 +460,7 @@ class Int8Builder:
             found = f"{kind_name(node)} has no integer form"
             self.fail(node, found, "`codegen ops` lists what has one", FORM_HINT)
         elif real is not None:
-            read = f"{reader.where} reads it" if reader and reader is not node else "it is read"
+            read = f"{reader.where} reads it" if reader and reader is not node else "the model returns it"
             found = f"its result {self._named(real, node)} has no QuantizeLinear, and {read}"
             self.fail(node, found, "a QuantizeLinear behind every operator that computes", TENSOR_HINT)
         else:

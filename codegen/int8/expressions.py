@@ -127,6 +127,16 @@ def has_integer_form(op: Op) -> bool:
     return isinstance(op, (Affine, Contract, Conv, ConvTranspose, DenseOverTime, EinsumChain, Unary, *MOVES))
 
 
+def without_form(real: Real) -> Node | None:
+    """The first operator inside an expression that has no integer form, if there is one."""
+    if isinstance(real, Chain):
+        return without_form(real.base)
+    if not isinstance(real, Pending):
+        return None
+    inner = (without_form(operand) for operand in real.operands)
+    return next((node for node in inner if node), None) or (None if has_integer_form(real.node.op) else real.node)
+
+
 def kind_name(node: Node) -> str:
     """The operator as the file calls it."""
     return node.op_type or type(node.op).__name__

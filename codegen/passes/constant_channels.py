@@ -37,6 +37,8 @@ def remove_constant_channels(graph: Graph) -> Graph:
     if not notes:
         return graph
     after = work(graph)
+    if after == before:  # only moved or elementwise values went
+        return replace(graph, notes=(*graph.notes, *notes))
     macs = f"{before[0]} MACs to {after[0]} (whole clip)"
     if graph.clip_length is None:  # the length is one of a trial
         macs = f"{100 - 100 * after[0] // max(1, before[0])} % fewer MACs"

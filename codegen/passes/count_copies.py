@@ -15,8 +15,11 @@ def count_copies(graph: Graph) -> Graph:
     copies = [node for node in graph.nodes if isinstance(node.op, Copy)]
     if not copies:
         return graph
-    total = sum(graph.tensors[node.output].frame_bytes for node in copies)
-    names = [f"{node.where} {graph.tensors[node.output].frame_bytes} B" for node in copies[:SHOWN]]
-    more = f" and {len(copies) - SHOWN} more" if len(copies) > SHOWN else ""
+    moved: dict[str, int] = {}
+    for node in copies:
+        moved[node.where] = moved.get(node.where, 0) + graph.tensors[node.output].frame_bytes
+    names = [f"{where} {bytes_} B" for where, bytes_ in moved.items()][:SHOWN]
+    more = f" and {len(moved) - SHOWN} more" if len(moved) > SHOWN else ""
+    total = sum(moved.values())
     text = f"{total} B a frame are only moved (a slice, or a layout that no kernel reads): {', '.join(names)}{more}"
     return replace(graph, notes=(*graph.notes, text))

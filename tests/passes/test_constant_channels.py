@@ -353,6 +353,16 @@ def test_constant_at_the_zero_point_goes_also_where_padding_is_read() -> None:
     assert_same(graph, small, feed_of(graph, 0))
 
 
+def test_channels_that_only_move_have_no_total() -> None:
+    """No line that counts MACs and weights from n to n."""
+    net = Net(np.random.default_rng(1), (1, 1, 4), 5)
+    turned = net.add(Copy((Piece(4, 1),)), ["x"], (1, 1, 4), Q)
+    half = net.add(Copy((Piece(2, 1),), 1), [turned], (1, 1, 2), Q)
+    small = remove_constant_channels(net.graph([half]))
+    (note,) = small.notes
+    assert note.startswith("removed 2 of 4 channels")
+
+
 def test_another_constant_moves_into_the_bias_only_without_padding() -> None:
     """Accumulator 500 at scale 0.01 is code 5 + zero point 3: 5 units of each weight."""
     first = pointwise([[5, 1], [0, 0], [1, 1]], [0, 500, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
@@ -10,7 +10,7 @@ from codegen.frontend.lower import Lowering
 from codegen.ir.graph import Const
 from codegen.ir.real import Sequential
 from codegen.ir.time import Join, Recurrent, Rule, Unstreamable
-from codegen.ir.view import Axis, Piece, View
+from codegen.ir.view import Axis, Piece, View, compact
 
 
 def lower_rnn(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
@@ -22,29 +22,33 @@ def lower_rnn(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering
     directions = 2 if direction == "bidirectional" else 1
     size = int(node.attrs.get("hidden_size") or hidden.array.shape[-1])
     at = 1 if batch_first else 0
-    batch = x.shape[1 - at]
-    rule: Rule = (
-        Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type} along the stream axis")
-    )
-    if x.time_axis != at:
-        # The recurrence runs inside a frame (over frequency, say): along the stream it is pointwise.
-        rule = Join()
-    source = ctx.tensor(x)
-    name = ctx.emit(Sequential(node.op_type, rule), [x.tensor], [directions, batch, size], source.length, node)
-    time: Axis = (Piece(source.length, None),) if x.time_axis == at else ()
-    frame: list[Axis] = [
-        (Piece(directions, batch * size),) if directions > 1 else (),
-        (Piece(batch, size),) if batch > 1 else (),
-        (Piece(size, 1),) if size > 1 else (),
-    ]
-    y = View(name, (frame[1], time, frame[0], frame[2]) if batch_first else (time, *frame))
-    results: list[View | Const] = [y]
+    over_time = x.time_axis == at
+    rule: Rule = Join()  # inside a frame (over frequency, say), or of a whole clip: pointwise along the stream
+    if over_time:
+        rule = (
+            Recurrent() if direction == "forward" else Unstreamable(f"{direction} {node.op_type} along the stream axis")
+        )
+    length = ctx.tensor(x).length
+    steps, batch = (1 if i == x.time_axis else x.shape[i] for i in (at, 1 - at))
+    frame = [batch, steps, directions, size] if batch_first else [steps, directions, batch, size]
+    name = ctx.emit(Sequential(node.op_type, rule), [x.tensor], frame, length, node)
+    results: list[View | Const] = [View(name, _with_time(frame, {at: at, 1 - at: 0 if batch_first else 2}, x, length))]
     for output in node.outputs[1:]:
         if output:
-            last = Sequential(node.op_type, Unstreamable("final state"), "final state")
-            state = ctx.emit(last, [x.tensor], [directions, batch, size], 1, node, output)
-            results.append(View(state, tuple(frame)))
+            last = Sequential(node.op_type, Unstreamable("final state") if over_time else Join(), "final state")
+            frame = [batch, directions, size] if batch_first else [directions, batch, size]
+            frames = 1 if over_time else length
+            state = ctx.emit(last, [x.tensor], frame, frames, node, output)
+            results.append(View(state, _with_time(frame, {1 - at: 0 if batch_first else 1}, x, frames)))
     return results
+
+
+def _with_time(frame: Sequence[int], places: Mapping[int, int], x: View, length: int) -> tuple[Axis, ...]:
+    """Axes of a row-major frame; the stream axis of `x`, where the result has it, at its place there."""
+    axes = compact(frame)
+    if x.time_axis is not None and x.time_axis in places:
+        axes[places[x.time_axis]] = (Piece(length, None),)
+    return tuple(axes)
 
 
 def lower_cumsum(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
