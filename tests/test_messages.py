@@ -65,6 +65,13 @@ def test_no_message_shows_a_trial_length(shop: Workshop, name: str) -> None:
     assert TRIAL_LENGTH > LONGEST_HERE and TRIALS < TRIAL_LENGTH
 
 
+@pytest.mark.parametrize("name", REFUSALS)
+def test_every_refusal_says_what_to_do(shop: Workshop, name: str) -> None:
+    with pytest.raises(CodegenError) as caught:
+        build(shop.save(REFUSALS[name][0]()))
+    assert all(problem.hint for problem in caught.value.problems)
+
+
 def test_unequal_lengths_of_a_stream_are_differences(shop: Workshop) -> None:
     net = Net(seed=1)
     x = net.input([1, 3, "T"])

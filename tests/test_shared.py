@@ -10,7 +10,8 @@ import pytest
 from checks import Workshop, assert_same, runtime_run
 from onnx import helper
 
-from codegen import analyze
+from codegen import CodegenError, analyze
+from codegen.frontend.read import TRIAL_LENGTH
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
@@ -33,6 +34,21 @@ def border(graph: object, x: np.ndarray) -> dict[str, np.ndarray]:
         q = port.qparams
         x = np.clip(np.rint(x / np.float32(q.scale)) + q.zero_point, -128, 127).astype(np.int8)
     return {port.name: x}
+
+
+@pytest.mark.parametrize("folder", ["models/real", "cases/field", "cases/public"])
+def test_every_refusal_says_what_to_do(folder: str) -> None:
+    """And shows no length of a trial, nor an operator that is blamed for a file that is quantized."""
+    refused = 0
+    for path in sorted((MODELS.parent / folder).rglob("*.onnx")):
+        try:
+            load_int8(path)
+        except CodegenError as error:
+            refused += 1
+            assert error.exit_code in (2, 3) and all(problem.hint for problem in error.problems), error
+            assert str(TRIAL_LENGTH) not in str(error) and f"{TRIAL_LENGTH:,}" not in str(error), error
+            assert "cannot run on int8 codes" not in str(error), error
+    assert refused
 
 
 def test_streaming_wakeword(shop: Workshop) -> None:

@@ -244,7 +244,10 @@ def _check_external(tensor: onnx.TensorProto, folder: Path, where: str) -> None:
         found = f"its external data lies outside the model's folder ({printable(location)})"
         raise input_error(STAGE, where, found, "only files beside the model are read", "Save the data beside the model")
     if not os.path.isfile(target):
-        raise input_error(STAGE, where, f"its external data file is missing ({printable(location)})")
+        found = f"its external data file is missing ({printable(location)})"
+        raise input_error(
+            STAGE, where, found, "a file beside the model", "Copy it there, or export the model in one file"
+        )
 
 
 def _node(node: onnx.NodeProto, index: int) -> OnnxNode:
@@ -311,7 +314,9 @@ def _check_definitions(
     for node in nodes:
         for name in filter(None, node.inputs):
             if name not in defined:
-                problems.append(Problem(node.title, f"its input {printable(name)} is defined nowhere"))
+                problems.append(
+                    Problem(node.title, f"its input {printable(name)} is defined nowhere", "", "Export the model again")
+                )
     if problems:
         raise CodegenError(STAGE, problems, 2)
     return nodes

@@ -273,6 +273,20 @@ def _call(
     return results
 
 
+def merged_axis(node: OnnxNode) -> CodegenError:
+    """An operator that needs the stream axis by itself."""
+    hint = "Keep it apart in the Reshape or Flatten before this node, or name another axis with --stream"
+    return unsupported(
+        IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own", hint
+    )
+
+
+def summed_scales(node: OnnxNode) -> CodegenError:
+    """A product whose weights have a scale per row: no integer sum over them exists."""
+    hint = "Quantize per tensor, or with the output columns as the axis of the scales"
+    return unsupported(IMPORT, node.title, "weight scales along the summed axis", "one scale per output column", hint)
+
+
 def _empty(node: OnnxNode, what: str) -> CodegenError:
     return unsupported(IMPORT, node.title, f"{what} has a dimension of zero", "sizes of 1 and more", "Remove the layer")
 

@@ -107,7 +107,9 @@ def _pin(value: Value, named: int | None, whole: bool, notes: list[str]) -> Pinn
                 STAGE, where, found, "only the stream axis may be free", "Fix it, or name it with --stream"
             )
     if any(n == 0 for n in shape):
-        raise input_error(STAGE, where, f"shape {shape} has a dimension of zero", "sizes are at least 1")
+        raise input_error(
+            STAGE, where, f"shape {shape} has a dimension of zero", "sizes are at least 1", "Export the model again"
+        )
     endless = axis is not None and isinstance(value.shape[axis], str)
     return PinnedInput(value.name, value.dtype, value.shape, tuple(shape), axis, endless)
 

@@ -8,7 +8,7 @@ from math import prod
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, merged_axis
 from codegen.ir.op import Op
 from codegen.ir.real import Contract, Loop
 from codegen.ir.view import Axis, Piece, View, compact
@@ -91,7 +91,7 @@ def check_streams(node: OnnxNode, a: Operand, b: Operand, out: Sequence[str], ct
         return None
     for operand in (a, b):
         if not operand.view.time_is_alone():
-            raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "one of its own")
+            raise merged_axis(node)
     if at_a is not None and at_b is not None and at_a != at_b:
         found = f"every frame of one operand meets every frame of the other (stream axis: {at_a} and {at_b})"
         raise unsupported(IMPORT, node.title, found, "one label for the stream axis", STREAM_HINT)

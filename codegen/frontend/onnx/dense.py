@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, merged_axis, summed_scales
 from codegen.ir.geometry import Geometry
 from codegen.ir.graph import Const
 from codegen.ir.real import Conv, DenseOverTime
@@ -51,11 +51,11 @@ def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowe
     if x.shape[last] != weights.array.shape[1]:
         raise unsupported(IMPORT, node.title, f"{x.shape[last]} values times weights {list(weights.array.shape)}")
     if weights.scale is not None and weights.scale.size > 1 and weights.axis != 0:
-        raise unsupported(IMPORT, node.title, "weight scales along the summed axis", "one scale per output column")
+        raise summed_scales(node)
     if any(piece.is_time for piece in x.axes[last]):
         return _dense_over_time(node, x, weights, bias, ctx)
     if not x.time_is_alone():
-        raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+        raise merged_axis(node)
     pieces = [piece for piece in x.axes[last] if piece.size > 1]
     order = sorted(range(len(pieces)), key=lambda i: -(pieces[i].stride or 0))
     array = weights.array.reshape(-1, *(p.size for p in pieces)).transpose(0, *(i + 1 for i in order))

@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering, check_one_stream
+from codegen.frontend.lower import Lowering, check_one_stream, merged_axis
 from codegen.ir.graph import Const
 from codegen.ir.real import Binary, Unary
 from codegen.ir.view import Piece, View, same_lengths
@@ -94,7 +94,7 @@ def _same_layout(
 ) -> View:
     """`x` row-major over `order`, its axes of size 1 repeated to `shape`."""
     if not x.time_is_alone():
-        raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+        raise merged_axis(node)
     axes = list(x.axes)
     for i, size in enumerate(shape):
         if x.shape[i] == size:

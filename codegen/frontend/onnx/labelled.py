@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, merged_axis, summed_scales
 from codegen.frontend.onnx.contraction import (
     STREAM_HINT,
     Operand,
@@ -193,7 +193,7 @@ def with_constant(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[
     """One stream, one constant: a grouped 1-tap convolution where x lies as its kernel reads it, else a loop nest."""
     time = x.time_label
     if time is not None and not x.view.time_is_alone():
-        raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+        raise merged_axis(node)
     if time is not None and time in w.labels and time in out:
         found = f"a constant that varies along the stream axis ({time})"
         raise unsupported(IMPORT, node.title, found, "constants are the same for every frame", STREAM_HINT)
@@ -216,7 +216,7 @@ def _over_time(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str
     sizes = dict(zip((*rows, *summed), array.shape, strict=True))
     matrix = array.reshape(prod(sizes[label] for label in rows), -1)
     if w.scale_label is not None and w.scale_label != (rows[0] if len(rows) == 1 else None):
-        raise unsupported(IMPORT, node.title, "weight scales along the summed axis", "one scale per output column")
+        raise summed_scales(node)
     free = [label for label in x.labels if label in out]
     axes = [x.view.axes[x.labels.index(label)] for label in free]
     last = tuple(piece for label in summed for piece in x.view.axes[x.labels.index(label)])
@@ -289,7 +289,7 @@ def _strided(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str],
     rows = [label for label in w.labels if label in out]
     inner = [label for label in w.labels if label not in out]
     if w.scale_label in inner:
-        raise unsupported(IMPORT, node.title, "weight scales along the summed axis", "one scale per output column")
+        raise summed_scales(node)
     array = w.const.array.transpose([w.labels.index(label) for label in (*rows, *inner)])
     sizes = dict(zip((*rows, *inner), array.shape, strict=True))
     k = prod(sizes[label] for label in inner)

@@ -103,7 +103,9 @@ def _axis(node: OnnxNode, rank: int, count: int) -> int:
     if count == 1:
         return 0
     if not -rank <= axis < rank:
-        raise unsupported(IMPORT, node.title, f"axis {axis} of a tensor of rank {rank}", "an axis inside the rank")
+        raise unsupported(
+            IMPORT, node.title, f"axis {axis} of a tensor of rank {rank}", "an axis inside the rank", "Quantize again"
+        )
     return axis % rank
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering
+from codegen.frontend.lower import Lowering, merged_axis
 from codegen.ir.geometry import block_of
 from codegen.ir.graph import Const
 from codegen.ir.real import GlobalReduce
@@ -36,7 +35,7 @@ def lower_reduce(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
 def _reduced(node: OnnxNode, x: View, axes: Sequence[int], keepdims: bool, ctx: Lowering) -> View:
     over_time = any(piece.is_time for i in axes for piece in x.axes[i])
     if over_time and not x.time_is_alone():
-        raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+        raise merged_axis(node)
     if over_time and ctx.endless:
         found = f"{node.op_type} over the endless stream axis"
         ctx.note(f"{node.title}: {found} gives one result at the end of the stream")

@@ -8,7 +8,7 @@ from math import prod
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.constants import reshape_target, squeezed
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering, TimedCrop, check_one_stream
+from codegen.frontend.lower import Lowering, TimedCrop, check_one_stream, merged_axis
 from codegen.ir.geometry import MAX_WINDOW, window_length
 from codegen.ir.graph import Const
 from codegen.ir.real import Concat
@@ -81,7 +81,7 @@ def _padded(
     if largest > MAX_WINDOW:
         raise unsupported(IMPORT, node.title, f"padding by {largest}", f"at most {MAX_WINDOW}")
     if not x.time_is_alone():
-        raise unsupported(IMPORT, node.title, "the stream axis is merged with another axis here", "an axis of its own")
+        raise merged_axis(node)
     order = x.storage_order()
     x = ctx.arrange(x, order, node)
     at = x.time_axis
@@ -191,7 +191,8 @@ def gather_steps(node: OnnxNode, x: View, parts: dict[int, tuple[int, int, int]]
 def lower_concat(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
     views = [arg for arg in args if isinstance(arg, View)]
     if len(views) != len(args):
-        raise unsupported(IMPORT, node.title, "a constant operand", "operands computed from the input")
+        hint = "End the model before it (--cut-output), and join the constant to the result elsewhere"
+        raise unsupported(IMPORT, node.title, "a constant operand", "operands computed from the input", hint)
     rank = len(views[0].axes)
     axis = int(node.attrs["axis"]) % rank
     if any(piece.is_time for view in views for piece in view.axes[axis]):
