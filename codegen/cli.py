@@ -293,7 +293,8 @@ def _print_report(report: Report) -> None:
     table = Table(title=f"{report.kind}, hop {report.hop}", show_lines=False)
     paths = any(row.path for row in report.nodes)
     names = ["#", "node", *(["module"] if paths else []), "op", "window", "frame", "[S,a,b]", "rf", "lookahead"]
-    names += ["keep", "state B", "MACs", "weights B"]
+    kernels = any(row.kernel for row in report.nodes)
+    names += ["keep", "state B", "MACs", "weights B", *(["kernel"] if kernels else [])]
     for name in names:
         right = name in ("#", "rf", "lookahead", "keep", "state B", "MACs", "weights B")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
@@ -310,9 +311,13 @@ def _print_report(report: Report) -> None:
             str(row.state_bytes),
             str(row.macs),
             str(row.weight_bytes),
+            *([row.kernel] if kernels else []),
         ]
         table.add_row(*(_plain(cell) for cell in cells))
     console.print(table)
+    chosen = [row for row in report.nodes if row.kernel_reason]
+    for row in chosen:
+        print(f"kernel of {printable(row.name)}: {row.kernel}, {row.kernel_reason}")
     for output in report.outputs:
         if output.extent.ended:
             print(f"output {output.name}: once per sequence ({output.extent.ended})")

@@ -85,9 +85,10 @@ class Choice:
 
     @property
     def reason(self) -> str:
+        """Why it is not simply the first in the table, '' where it is."""
         text = "; ".join(f"{name}: {why}" for name, why in self.rejected)
         form = "in tiles" if self.tile else ""
-        return "; ".join(part for part in (form, text) if part) or "the first in the table that fits"
+        return "; ".join(part for part in (form, text) if part)
 
     @property
     def scratch_bytes(self) -> int:

@@ -330,6 +330,7 @@ def _nodes(report: Report) -> dict[str, Any]:
     most = {k: max([1, *(getattr(row, k) for row in report.nodes)]) for k in ("macs", "weight_bytes", "state_bytes")}
     return {
         "paths": any(row.path for row in report.nodes),
+        "kernels": any(row.kernel for row in report.nodes),
         "rows": [
             {
                 "index": row.index,
@@ -340,6 +341,8 @@ def _nodes(report: Report) -> dict[str, Any]:
                 "frame": "\N{MULTIPLICATION SIGN}".join(map(str, row.frame)),
                 "elements": math.prod(row.frame),
                 "form": row.requantize["form"] if row.requantize else "",
+                "kernel": row.kernel,
+                "reason": row.kernel_reason,
                 "keep": row.keep,
                 "bars": [
                     (f"{getattr(row, k):,}", getattr(row, k), f"{100 * getattr(row, k) / most[k]:.1f}") for k in most
