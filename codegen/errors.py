@@ -6,17 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 EXIT_MISMATCH = 1
-
-
 EXIT_INPUT = 2
-
-
 EXIT_UNSUPPORTED = 3
-
-
 EXIT_INTERNAL = 4
-
-
 IMPORT = "import"  # the stage that turns ONNX operators into a graph
 
 

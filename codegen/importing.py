@@ -13,6 +13,7 @@ from codegen.frontend.read import ReadModel, read_model, require
 from codegen.int8.builder import FORM_HINT, to_int8
 from codegen.int8.expressions import has_integer_form, kind_name
 from codegen.ir.graph import Graph
+from codegen.ir.lengths import ended_tensors
 from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.time import Unstreamable
 from codegen.options import Options
@@ -20,7 +21,6 @@ from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
 from codegen.passes.make_endless import make_endless
 from codegen.plan.receptive_field import analyse_graph
-from codegen.plan.rules import ended_tensors
 
 WHOLE_CLIP = "one push is the whole clip"
 

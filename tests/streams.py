@@ -14,8 +14,8 @@ import numpy as np
 from checks import Array, Generated, Script, assert_same, code_frames, inner, outer, split
 
 from codegen.ir.graph import Graph
+from codegen.ir.periods import warm_up
 from codegen.ops.base import KernelOp
-from codegen.plan.streaming import warm_up
 from codegen.verify.verification import random_feed
 
 

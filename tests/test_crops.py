@@ -13,11 +13,11 @@ from random_graphs import conv_transpose
 
 from codegen import CodegenError
 from codegen.cli import main
+from codegen.ir.lengths import lengths_with_faults
 from codegen.ops.move import Truncate
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal, legal_lengths
-from codegen.plan.rules import lengths_with_faults
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 

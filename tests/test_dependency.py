@@ -16,6 +16,7 @@ from random_graphs import random_graph
 from streams import run_reference
 
 from codegen.ir.graph import Graph
+from codegen.ir.periods import period, warm_up
 from codegen.ir.time import TimeGraph, Transposed, Upsample
 from codegen.ops.conv import ConvS8, Requantize
 from codegen.ops.move import Copy
@@ -24,7 +25,6 @@ from codegen.ops.transposed import ConvTransposeS8
 from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal
 from codegen.plan.receptive_field import Extent, analyse, dependency
-from codegen.plan.streaming import period, warm_up
 
 GRAPHS = 200
 BATCH = 20

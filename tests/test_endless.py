@@ -31,10 +31,10 @@ from models import Act, Net, causal_chain, dense_only, residual
 
 from codegen import CodegenError, analyze
 from codegen.cli import main
+from codegen.ir.lengths import lengths_with_faults
 from codegen.ops.reduce import ReduceS8, SlidingReduceS8
 from codegen.options import Options
 from codegen.pipeline import compile_model, load_int8
-from codegen.plan.rules import lengths_with_faults
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed, verify
 

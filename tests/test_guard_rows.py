@@ -21,12 +21,12 @@ from streams import Session, run_reference, some_lengths
 
 from codegen.emit.model import Compiled
 from codegen.ir.graph import Graph
+from codegen.ir.lengths import readers
 from codegen.ir.time import Last, TimeGraph
 from codegen.ops.move import Copy
 from codegen.options import Options
 from codegen.pipeline import compile_model, load_int8
 from codegen.plan.outputs import is_legal
-from codegen.plan.rules import readers
 from codegen.plan.simulate import ReadFault, simulate
 from codegen.plan.streaming import StreamPlan
 from codegen.reference import whole_clip

@@ -147,7 +147,7 @@ class Grower:
 
 def lengths(g: Generated, r: np.random.Generator) -> list[int]:
     """0, 1, shorter than the window, odd, and one that fills the pipeline."""
-    from codegen.plan.streaming import warm_up
+    from codegen.ir.periods import warm_up
 
     full = warm_up(g.graph.time_graph())
     return [0, 1, int(r.integers(2, 7)), full // 2, full + int(r.integers(1, 40)), 2 * int(r.integers(15, 40)) + 1]

@@ -18,11 +18,11 @@ from streams import Session, clip, run_reference
 
 from codegen import analyze
 from codegen.errors import CodegenError
+from codegen.ir.lengths import counts, lengths
 from codegen.ops.conv import ConvS8
 from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal
-from codegen.plan.rules import counts, lengths
 from codegen.plan.streaming import plan
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed

@@ -8,21 +8,22 @@ becomes `Truncate`, which follows that tensor.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from codegen.errors import CodegenError, Problem
 from codegen.frontend.constants import fold
-from codegen.frontend.lower import TimedCrop, Values
+from codegen.frontend.load import OnnxNode
 from codegen.ir.graph import Const, Graph, Node
+from codegen.ir.lengths import ended_tensors, lengths_with_faults
+from codegen.ir.periods import period, warm_up
 from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.time import Join
 from codegen.ir.view import View
 from codegen.ops.move import PadFrames, Truncate
-from codegen.plan.rules import ended_tensors, lengths_with_faults
-from codegen.plan.streaming import period, warm_up
 
 # Beyond this period a build would take too long; such crops stay what they are at the trial length.
 MOST_TRIALS = 2048
+
 # Short sequences, below the warm-up, that are looked at too.
 SHORT_TRIALS = 256
 
@@ -208,3 +209,25 @@ def _sorted(nodes: Sequence[Node], graph: Graph) -> list[Node]:
         ready.add(node.output)
         out.append(node)
     return out
+
+
+class Poison:
+    """Stands for a value that could not be lowered; whatever reads it is skipped silently."""
+
+
+Lowered = View | Const | Poison | None
+Values = Mapping[str, Lowered]
+
+
+@dataclass(frozen=True, eq=False)
+class TimedCrop:
+    """A Slice whose bounds along the stream axis (at `place`) are computed from its length; `tensor` is what it writes.
+
+    `timed`: constants that were computed from the length, and their nodes.
+    """
+
+    tensor: str
+    node: OnnxNode
+    place: int
+    timed: dict[str, OnnxNode]
+    opset: int

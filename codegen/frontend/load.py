@@ -18,17 +18,9 @@ from codegen.errors import CodegenError, Problem, input_error, printable, unsupp
 from codegen.frontend.cut import NO_CUTS, Cuts, cut
 
 STAGE = "load"
-
-
 OPSETS = range(10, 26)
-
-
 NEWEST_IR = int(onnx.IR_VERSION)  # what the installed onnx package reads
-
-
 MAX_TENSOR_BYTES = 1 << 30
-
-
 DTYPES: dict[int, str] = {
     onnx.TensorProto.FLOAT: "float32",
     onnx.TensorProto.INT8: "int8",
@@ -41,7 +33,6 @@ DTYPES: dict[int, str] = {
     onnx.TensorProto.DOUBLE: "float64",
     onnx.TensorProto.FLOAT16: "float16",
 }
-
 
 Array = npt.NDArray[np.generic]
 

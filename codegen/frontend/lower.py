@@ -7,7 +7,7 @@ how constants computed from the length (Slice ends, Reshape targets, pads) are k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,40 +15,21 @@ import numpy as np
 from codegen.errors import IMPORT, CodegenError, Problem, printable, unsupported
 from codegen.frontend import schema
 from codegen.frontend.constants import fold
+from codegen.frontend.crops import Lowered, Poison, TimedCrop, follow_lengths
 from codegen.frontend.load import Model, OnnxNode, Value
 from codegen.frontend.stream_axis import PinnedInput
 from codegen.ir.graph import Const, Graph, Node, Port, Tensor
 from codegen.ir.op import Op
+from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.view import Axis, Piece, View, compact
+from codegen.ops.move import Copy
 
 # Beyond these a build takes minutes and gigabytes; what runs on a microcontroller is far below.
 MAX_FRAME_ELEMENTS = 1 << 21
 MAX_CLIP_ELEMENTS = 1 << 24
 MAX_CLIP_FRAMES = 1 << 19
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
-
-
-class Poison:
-    """Stands for a value that could not be lowered; whatever reads it is skipped silently."""
-
-
-Lowered = View | Const | Poison | None
-Values = Mapping[str, Lowered]
 LowerFunction = Callable[[OnnxNode, Sequence["View | Const | None"], "Lowering"], "Sequence[View | Const]"]
-
-
-@dataclass(frozen=True, eq=False)
-class TimedCrop:
-    """A Slice whose bounds along the stream axis (at `place`) are computed from its length; `tensor` is what it writes.
-
-    `timed`: constants that were computed from the length, and their nodes.
-    """
-
-    tensor: str
-    node: OnnxNode
-    place: int
-    timed: dict[str, OnnxNode]
-    opset: int
 
 
 @dataclass
@@ -79,7 +60,6 @@ class Lowering:
 
     def code_type(self, view: View) -> str | None:
         """'int8' or 'uint8' of codes, from their QuantizeLinear or graph input; None if the view holds reals."""
-        from codegen.ir.real import Dequantize, Quantize
 
         producers = {node.output: node for node in self.nodes}
         name = view.tensor
@@ -115,7 +95,6 @@ class Lowering:
 
     def arrange(self, view: View, order: Sequence[int], node: OnnxNode) -> View:
         """The view with its frame row-major over the ONNX axes `order`; a copy node is added where it isn't."""
-        from codegen.ops.move import Copy
 
         if view.is_compact(order) and self._covers(view):
             return view
@@ -188,8 +167,6 @@ def lower(
         taps,
     )
     if ctx.crops and not ctx.problems:
-        from codegen.frontend.crops import follow_lengths
-
         return follow_lengths(graph, ctx.crops, ctx.values)
     return graph, ctx.problems
 

@@ -15,7 +15,6 @@ TIME_NAME = re.compile(
     re.IGNORECASE,
 )
 
-
 WHOLE = "none"
 
 

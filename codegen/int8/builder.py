@@ -63,8 +63,6 @@ from codegen.ops.reduce import ReduceS8
 from codegen.ops.table import LutS8
 
 STAGE = "quantization"
-
-
 FORM_HINT = "Replace it, or end the model before it (--cut-output) and compute the rest elsewhere"
 TENSOR_HINT = "Quantize that tensor too: take the operator into op_types_to_quantize, or out of nodes_to_exclude"
 WHOLE_HINT = "Use a causal form (forward only, statistics fixed at export), or one along an axis inside the frame"

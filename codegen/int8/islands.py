@@ -15,8 +15,6 @@ from codegen.ops.pair import IslandS8, Reals
 from codegen.ops.table import repetition
 
 Function = Callable[[float], float]
-
-
 MAX_PAIRS = 256  # `island_of` holds numbers of 8 bits
 
 

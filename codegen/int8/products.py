@@ -20,13 +20,8 @@ FLOAT_HINT = (
     "Quantize it with `codegen quantize` or onnxruntime's quantize_static (QDQ format, int8 activations and weights)"
 )
 
-
 Floats = npt.NDArray[np.float32]
-
-
 Ints = npt.NDArray[np.int64]
-
-
 Product = Conv | DenseOverTime | ConvTranspose
 
 

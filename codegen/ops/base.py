@@ -13,11 +13,7 @@ from codegen.ir.op import Op
 from codegen.numerics import reference as numeric
 
 Codes = npt.NDArray[np.int8]
-
-
 Stages = dict[str, npt.NDArray[Any]]
-
-
 STAGES = ("accumulator", "requantized", "activated", "pooled")
 """What a trace observes, in the order of computation: RT_ACCUMULATOR ... RT_POOLED of runtime_c/rt_trace.h."""
 

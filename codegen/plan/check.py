@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from codegen.errors import CodegenError, Problem, unsupported
 from codegen.ir.graph import Graph, Node
+from codegen.ir.lengths import lengths_with_faults
+from codegen.ir.periods import period, warm_up
 from codegen.ir.time import TimeGraph
 from codegen.plan import outputs as plan_outputs
-from codegen.plan import streaming
 from codegen.plan.receptive_field import analyse_graph
-from codegen.plan.rules import lengths_with_faults
 
 # Frames that a schedule may take to repeat, and times its nodes: planning walks through them.
 MAX_SPAN = 1 << 17
@@ -39,10 +39,10 @@ def _check_joins(graph: Graph) -> None:
 def _check_period(graph: Graph) -> None:
     """Refuse schedules that take minutes to plan, before they are walked through."""
     time = graph.time_graph()
-    span = streaming.period(time)
+    span = period(time)
     found = f"its schedule repeats only after {span} frames"
     if span <= MAX_SPAN:
-        start = streaming.warm_up(time)
+        start = warm_up(time)
         span += start
         found = f"its schedule becomes regular after {start} frames"
     if span > MAX_SPAN or span * len(time.nodes) > MAX_SPAN_NODES:
@@ -74,7 +74,7 @@ def _check_lengths(graph: Graph) -> None:
             return
         at, text = graph.clip_length, f"at T = {graph.clip_length}"
     elif _never_yields(time):
-        at, text = streaming.warm_up(time) + 1, "at every length"
+        at, text = warm_up(time) + 1, "at every length"
     else:
         return
     lengths, faults = lengths_with_faults(time, at)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.ir.graph import Graph, Node
+from codegen.ir.lengths import lowest_read
 from codegen.ir.time import Last, Reduce, Upsample
-from codegen.plan.rules import lowest_read
 from codegen.plan.streaming import StreamPlan
 
 

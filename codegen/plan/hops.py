@@ -9,11 +9,12 @@ from fractions import Fraction
 from itertools import pairwise
 
 from codegen.ir.graph import Graph
+from codegen.ir.lengths import counts, ended_tensors
+from codegen.ir.periods import period, warm_up
 from codegen.ir.time import TimeGraph
 from codegen.plan import streaming
 from codegen.plan.kernels import Choices
 from codegen.plan.layout import Layout, layout
-from codegen.plan.rules import counts, ended_tensors
 
 HOPS = (1, 2, 4, 8)
 LONGEST = 4096  # input frames of warm-up and period: beyond, planning several hops would be felt
@@ -47,7 +48,7 @@ def hop_rows(
     `choices`: the kernel of each node; fast memory is that of the chosen plan.
     """
     time = graph.time_graph()
-    if streaming.period(time) + streaming.warm_up(time) > LONGEST:
+    if period(time) + warm_up(time) > LONGEST:
         return []
     wanted = sorted({*hops, chosen.hop})
     if graph.carried:
@@ -91,7 +92,7 @@ def weight_traffic(
     In steady state: over as many ticks of `hop` as make whole periods. Weights of what runs once per clip count once.
     """
     ended = ended_tensors(time)
-    span = math.lcm(streaming.period(time), hop)
+    span = math.lcm(period(time), hop)
     clocks = [counts(time, n) for n in range(0, span + 1, hop)]
     total = Fraction(0)
     for node in time.nodes:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Graph, Node
+from codegen.ir.lengths import reads
+from codegen.ir.periods import n_end, smallest
 from codegen.ir.time import Join, Last, Reduce, Rule, Upsample, Window
 from codegen.ops.base import KernelOp
 from codegen.ops.move import CollectS8
 from codegen.plan.kernels import Choices
 from codegen.plan.memory import EVER, Buffer
-from codegen.plan.rules import reads
-from codegen.plan.streaming import StreamPlan, n_end, smallest
+from codegen.plan.streaming import StreamPlan
 
 Order = list[tuple[str, int]]
 MAX_ROWS = 1024

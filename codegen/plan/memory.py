@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.plan.rules import plan_error
+from codegen.ir.lengths import plan_error
 
 SEARCH_SEED = 1
 SEARCH_TRIALS = 100

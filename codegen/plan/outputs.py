@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from codegen.ir.lengths import counts, ended_tensors, lengths_with_faults
+from codegen.ir.periods import period, phases, warm_up
 from codegen.ir.time import TimeGraph
-from codegen.plan.rules import counts, ended_tensors, lengths_with_faults
-from codegen.plan.streaming import period, phases, warm_up
 
 
 @dataclass(frozen=True)

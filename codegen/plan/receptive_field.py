@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from codegen.ir.graph import Graph
+from codegen.ir.lengths import ended_tensors, held_back, joins_shortest, lengths_with_faults, plan_error, reads
 from codegen.ir.time import (
     Last,
     Recurrent,
@@ -25,7 +26,6 @@ from codegen.ir.time import (
     Upsample,
     Window,
 )
-from codegen.plan.rules import ended_tensors, held_back, joins_shortest, lengths_with_faults, plan_error, reads
 
 
 @dataclass(frozen=True)

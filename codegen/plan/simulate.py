@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from codegen.ir.lengths import ended_tensors, lengths, plan_error, reads, tensors
+from codegen.ir.periods import n_end
 from codegen.ir.time import Last, Reduce, TimeGraph, TimeNode, Upsample
-from codegen.plan.rules import ended_tensors, lengths, plan_error, reads, tensors
-from codegen.plan.streaming import StreamPlan, n_end
+from codegen.plan.streaming import StreamPlan
 
 Form = Literal["ring", "history"]
 ENDLESS = 1 << 60

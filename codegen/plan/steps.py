@@ -12,8 +12,8 @@ from functools import reduce
 from math import gcd
 from typing import Literal
 
+from codegen.ir.lengths import held_back, joins_shortest
 from codegen.ir.time import Last, Reduce, Rule, TimeNode, Transposed, Upsample, Window
-from codegen.plan.rules import held_back, joins_shortest
 
 Kind = Literal["clock", "affine", "min"]
 

@@ -13,26 +13,12 @@ from codegen.report.rows import NodeRow, OutputRow, Picture, Report, TileRow
 from codegen.version import VERSION
 
 COLORS = 8
-
-
 LONGEST_NAME = 64
-
-
 REFUSED = "`build` refuses it: "
-
-
 REMOVED = ("removed ", "constant channels: ")
-
-
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 16, 40
-
-
 PLOT_WIDTH, PLOT_HEIGHT = 1080, 300
-
-
 STEP_WIDTH = 5
-
-
 CHARACTER_WIDTH = 6.6
 
 
@@ -182,7 +168,6 @@ FORMS = {
     "joint": "Histories and new rows share one block of the state",
     "rows": "Every row of the clip has an address of its own in the state",
 }
-
 
 PREFERENCES = {
     "ram": "the least RAM",

@@ -19,14 +19,8 @@ from codegen.ops.base import KernelOp
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
-
-
 TIES = "rounds after adding the zero point: other codes on ties"
-
-
 RUNTIME_FLOAT = "computed in float by onnxruntime"
-
-
 DECLARED: Mapping[str, tuple[float, str]] = {
     "Add": (1, TIES),
     "Sub": (1, RUNTIME_FLOAT),
@@ -50,8 +44,6 @@ FUSES = frozenset("Conv Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat
 
 
 BOUNDS = frozenset("QuantizeLinear Relu Clip DequantizeLinear".split())
-
-
 MOVES = frozenset("Transpose Reshape Squeeze Unsqueeze Flatten Identity".split())
 
 

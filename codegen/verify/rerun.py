@@ -8,16 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Carried, Graph
+from codegen.ir.lengths import lengths_with_faults
 from codegen.plan.receptive_field import analyse
-from codegen.plan.rules import lengths_with_faults
 from codegen.reference import whole_clip
 
 Array = npt.NDArray[Any]
-
-
 Outputs = dict[str, Array]
-
-
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 

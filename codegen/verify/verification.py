@@ -15,23 +15,17 @@ from codegen.errors import input_error
 from codegen.frontend.load import save_cut
 from codegen.int8.builder import to_int8
 from codegen.ir.graph import Graph, Port
+from codegen.ir.periods import warm_up
 from codegen.options import Options
 from codegen.output_folder import write_files
 from codegen.pipeline import build_files, load_int8
 from codegen.plan.outputs import is_legal, next_legal
-from codegen.plan.streaming import warm_up
 from codegen.reference import whole_clip
 from codegen.verify import evidence, observe, rerun
 
 Array = npt.NDArray[Any]
-
-
 SEED = 1
-
-
 CHUNKINGS: tuple[tuple[int, ...] | None, ...] = (None, (1,), (2,), (3, 1, 2), (7,), (50,))
-
-
 FREE_LENGTH = 96
 
 

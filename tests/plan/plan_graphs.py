@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from codegen.ir.lengths import lengths
+from codegen.ir.periods import period, phases
 from codegen.ir.time import (
     Join,
     Last,
@@ -17,8 +19,7 @@ from codegen.ir.time import (
     Upsample,
     Window,
 )
-from codegen.plan.rules import lengths
-from codegen.plan.streaming import PlanError, period, phases, plan
+from codegen.plan.streaming import PlanError, plan
 
 __all__ = ["Builder", "Unstreamable", "chain_graph", "random_graph"]
 

@@ -11,9 +11,10 @@ from fractions import Fraction
 import pytest
 from plan_graphs import random_graph
 
+from codegen.ir.lengths import ended_tensors, held_back, readers, tensors, waits_for
+from codegen.ir.periods import phases
 from codegen.ir.time import Join, Recurrent, TimeGraph, TimeNode, Transposed, Upsample, Window
-from codegen.plan.rules import ended_tensors, held_back, readers, tensors, waits_for
-from codegen.plan.streaming import phases, rows
+from codegen.plan.streaming import rows
 
 SEEDS = range(2000, 2150)
 HOPS = (1, 2, 3, 5, 8)

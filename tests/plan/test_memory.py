@@ -9,11 +9,11 @@ import pytest
 from checks import Workshop
 from models import Net
 
+from codegen.ir.lengths import PlanError
 from codegen.options import Options
 from codegen.pipeline import compile_model
 from codegen.plan import memory
 from codegen.plan.memory import EVER, Buffer, Placement, lower_bound, place
-from codegen.plan.rules import PlanError
 
 
 def alive(b: Buffer, tick: int, step: int) -> int:

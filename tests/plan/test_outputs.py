@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from plan_graphs import Builder, chain_graph, random_graph
 
+from codegen.ir.lengths import counts, ended_tensors, lengths
+from codegen.ir.periods import period, warm_up
 from codegen.ir.time import Join, Last, Reduce, Transposed, Upsample, Window
 from codegen.plan.outputs import (
     finish_max,
@@ -15,8 +17,6 @@ from codegen.plan.outputs import (
     max_out,
     out_bound,
 )
-from codegen.plan.rules import counts, ended_tensors, lengths
-from codegen.plan.streaming import period, warm_up
 
 CHAIN = chain_graph(*(Window(3, s, 1, 1, 1) for s in (1, 1, 2, 1, 1)))
 

@@ -8,6 +8,8 @@ from fractions import Fraction
 import pytest
 from plan_graphs import Builder, chain_graph, random_graph
 
+from codegen.ir.lengths import lengths
+from codegen.ir.periods import period, warm_up
 from codegen.ir.time import (
     Join,
     Last,
@@ -22,8 +24,6 @@ from codegen.ir.time import (
 )
 from codegen.plan.outputs import is_legal, latency
 from codegen.plan.receptive_field import Extent, analyse, dependency, joins, reverse
-from codegen.plan.rules import lengths
-from codegen.plan.streaming import period, warm_up
 
 CHAIN = chain_graph(*(Window(3, s, 1, 1, 1) for s in (1, 1, 2, 1, 1)))
 TENSORS = ["t1", "t2", "t3", "t4", "t5"]

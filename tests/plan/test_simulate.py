@@ -7,9 +7,9 @@ import random
 import pytest
 from plan_graphs import chain_graph, random_graph
 
+from codegen.ir.lengths import ended_tensors, lengths, readers
 from codegen.ir.time import Last, Rule, TimeGraph, Transposed, Upsample, Window
 from codegen.plan.outputs import is_legal
-from codegen.plan.rules import ended_tensors, lengths, readers
 from codegen.plan.simulate import Form, ReadFault, simulate
 from codegen.plan.streaming import StreamPlan, plan
 

@@ -6,10 +6,11 @@ import pytest
 from plan_graphs import Builder, chain_graph, random_graph
 
 from codegen.errors import CodegenError
+from codegen.ir.lengths import ended_tensors, lengths_with_faults, lowest_read, tensors, waits_for
+from codegen.ir.periods import n_end, n_start, period, phases, warm_up
 from codegen.ir.time import Join, Last, Recurrent, Reduce, TimeGraph, Transposed, Unstreamable, Upsample, Window
 from codegen.plan.outputs import is_legal
-from codegen.plan.rules import ended_tensors, lengths_with_faults, lowest_read, tensors, waits_for
-from codegen.plan.streaming import PlanError, counts, lengths, n_end, n_start, period, phases, plan, warm_up
+from codegen.plan.streaming import PlanError, counts, lengths, plan
 
 CHAIN = chain_graph(*(Window(3, s, 1, 1, 1) for s in (1, 1, 2, 1, 1)))
 

@@ -14,8 +14,6 @@ from codegen.ir.real import Contract, Loop
 from codegen.ir.view import Axis, Piece, View, compact
 
 MAX_LOOPS = 8
-
-
 STREAM_HINT = "Fix the length of the stream and build with --plan whole, or name another --stream axis"
 
 

@@ -63,7 +63,6 @@ LOWER = {
     ("", "Conv"): lower_conv,
 }
 
-
 RULES = {
     "Conv": (
         "1 to 3 spatial axes; constant weights with one scale or one per output channel; bias int32, float or none;"

@@ -90,7 +90,6 @@ LOWER = {
     ("", "ConvTranspose"): lower_conv_transpose,
 }
 
-
 RULES = {
     "ConvTranspose": (
         "1 to 3 spatial axes; constant weights with one scale or one per output channel; groups,"

@@ -101,8 +101,6 @@ def lower_einsum(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lower
 
 
 LOWER: dict[tuple[str, str], LowerFunction] = {("", "Einsum"): lower_einsum}
-
-
 RULES = {
     "Einsum": "any equation, also repeated labels, `...` and three or more operands (int16 between the steps);"
     " the stream axis stays an axis of the result",

@@ -143,10 +143,7 @@ UNARY = (
     "Reciprocal Floor Ceil Round Sign Sin Cos ThresholdedRelu Mish Swish"
 ).split()
 
-
 BINARY = "Add Sub Mul Div Max Min Pow Sum PRelu".split()
-
-
 LOWER = {
     **{("", name): lower_unary for name in UNARY},
     **{("", name): lower_binary for name in BINARY},
@@ -154,7 +151,6 @@ LOWER = {
     ("", "Identity"): lower_identity,
     ("", "Dropout"): lower_dropout,
 }
-
 
 RULES = {
     **dict.fromkeys(("Relu", "Clip"), "folds into the operator before it, or max(q, zero point)"),

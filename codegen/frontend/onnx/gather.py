@@ -103,7 +103,6 @@ LOWER = {
     ("", "Expand"): lower_expand,
 }
 
-
 RULES = {
     "Gather": "one constant index inside the frame, or the last frame of the stream",
     "Split": "inside the frame",

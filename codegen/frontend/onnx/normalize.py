@@ -44,8 +44,6 @@ def lower_batch_norm(node: OnnxNode, args: Sequence[View | Const | None], ctx: L
 
 
 LOWER: dict[tuple[str, str], LowerFunction] = {("", "BatchNormalization"): lower_batch_norm}
-
-
 RULES = {
     "BatchNormalization": "constant parameters; folded into a product before it, else a table per channel (256 at most)"
 }

@@ -43,11 +43,9 @@ LOWER = {
     **{("", name): lower_pool for name in ("MaxPool", "AveragePool", "LpPool")},
 }
 
-
 ANALYZED = {
     "LpPool": "no int8 form",
 }
-
 
 RULES = {
     "MaxPool": "1 to 3 axes; pads smaller than the kernel, dilations, ceil_mode; nothing reads its Indices",

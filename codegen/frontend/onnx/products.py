@@ -57,7 +57,6 @@ LOWER = {
     ("", "MatMul"): lower_matmul,
 }
 
-
 RULES = {
     "Gemm": "constant weights and bias; transA, transB, alpha, beta; over the stream axis only in a clip, once",
     "MatMul": (

@@ -18,8 +18,6 @@ from codegen.ir.graph import Const
 from codegen.ir.view import View
 
 Args = Sequence[View | Const | None]
-
-
 Results = Sequence[View | Const]
 
 
@@ -131,8 +129,6 @@ def _unary(function: LowerFunction) -> LowerFunction:
 
 
 MS = "com.microsoft"
-
-
 UNARY: dict[str, LowerFunction] = {
     "QLinearSigmoid": lower_unary,
     "QLinearLeakyRelu": lower_unary,
@@ -140,7 +136,6 @@ UNARY: dict[str, LowerFunction] = {
     "QLinearAveragePool": lower_pool,
     "QLinearGlobalAveragePool": lower_global,
 }
-
 
 LOWER: dict[tuple[str, str], LowerFunction] = {
     ("", "QLinearConv"): lower_qlinear_conv,
@@ -152,7 +147,6 @@ LOWER: dict[tuple[str, str], LowerFunction] = {
     (MS, "QLinearConcat"): lower_qlinear_concat,
     **{(MS, name): _unary(function) for name, function in UNARY.items()},
 }
-
 
 RULES = {
     "QLinearConv": "as Conv",

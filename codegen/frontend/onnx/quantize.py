@@ -118,15 +118,12 @@ def _known_attributes(node: OnnxNode, known: set[str]) -> None:
 
 
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-
-
 LOWER = {
     ("", "QuantizeLinear"): lower_quantize,
     ("", "DequantizeLinear"): lower_dequantize,
     ("com.microsoft", "QuantizeLinear"): lower_quantize,
     ("com.microsoft", "DequantizeLinear"): lower_dequantize,
 }
-
 
 RULES = {
     **dict.fromkeys(_QUANTIZERS, "one scale per activation, finite and > 0; constants also per channel"),

@@ -89,8 +89,6 @@ def lower_dynamic(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowe
 
 
 DYNAMIC = ("DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
-
-
 LOWER = {
     **{("", name): lower_rnn for name in ("GRU", "LSTM", "RNN")},
     ("", "CumSum"): lower_cumsum,
@@ -107,7 +105,6 @@ LOWER = {
     **{("", name): lower_dynamic for name in DYNAMIC},
     **{("com.microsoft", name): lower_dynamic for name in ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul")},
 }
-
 
 ANALYZED = {
     **dict.fromkeys(("GRU", "LSTM", "RNN"), "no int8 form yet; bidirectional and reverse need the whole sequence"),

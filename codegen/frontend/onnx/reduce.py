@@ -72,12 +72,10 @@ LOWER = {
     },
 }
 
-
 ANALYZED = {
     "GlobalLpPool": "no int8 form",
     **{f"Reduce{name}": "no int8 form" for name in ("Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")},
 }
-
 
 RULES = {
     **dict.fromkeys(

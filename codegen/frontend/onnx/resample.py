@@ -98,7 +98,6 @@ LOWER = {
     ("", "Upsample"): lower_resize,
 }
 
-
 RULES = {
     **dict.fromkeys(
         ("Resize", "Upsample"),

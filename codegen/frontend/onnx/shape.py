@@ -7,8 +7,9 @@ from math import prod
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.constants import reshape_target, squeezed
+from codegen.frontend.crops import TimedCrop
 from codegen.frontend.load import OnnxNode
-from codegen.frontend.lower import Lowering, TimedCrop, check_one_stream, merged_axis
+from codegen.frontend.lower import Lowering, check_one_stream, merged_axis
 from codegen.ir.geometry import MAX_WINDOW, window_length
 from codegen.ir.graph import Const
 from codegen.ir.real import Concat
@@ -238,7 +239,6 @@ LOWER = {
     ("", "Slice"): lower_slice,
     ("", "Concat"): lower_concat,
 }
-
 
 RULES = {
     **dict.fromkeys(

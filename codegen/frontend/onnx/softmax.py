@@ -30,9 +30,5 @@ def lower_softmax(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowe
 
 
 LOWER = {("", "Softmax"): lower_softmax, ("", "LogSoftmax"): lower_softmax, ("", "Hardmax"): lower_softmax}
-
-
 ANALYZED = {"Hardmax": "no int8 form"}
-
-
 RULES = dict.fromkeys(("Softmax", "LogSoftmax"), "over axes inside the frame; within one code of the real value")

@@ -1,8 +1,4 @@
-"""The arithmetic of one time rule: frames available, length, frames read. Everything in frames, integers only.
-
-Source of every formula: RINGS.md sections 1, 2 and 5 (paced execution). `A` is a signed count of frames that exist
-after some number of input frames, `L` the length of a finished sequence, `j` an output index, `i` an input index.
-"""
+"""Counts and lengths of every rule, and of whole graphs: what is there at a clock, and in a clip of T frames."""
 
 from __future__ import annotations
 
