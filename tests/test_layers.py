@@ -27,7 +27,7 @@ PadFrames are operators on codes and on reals alike."""
 LOOSE = "errors options resources version output_folder toolchain"
 """Modules beside the packages that every package may import; the others stand above the packages, but for `verify`."""
 
-RENDERER = "codegen.emit.render"
+BACK, RENDERER = ("report", "emit"), "codegen.emit.render"
 
 
 def modules() -> dict[str, Path]:

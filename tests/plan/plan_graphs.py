@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from codegen.ir.lengths import lengths
+from codegen.ir.lengths import PlanError, lengths
 from codegen.ir.periods import period, phases
 from codegen.ir.time import (
     Join,
@@ -19,7 +19,7 @@ from codegen.ir.time import (
     Upsample,
     Window,
 )
-from codegen.plan.streaming import PlanError, plan
+from codegen.plan.streaming import plan
 
 __all__ = ["Builder", "Unstreamable", "chain_graph", "random_graph"]
 

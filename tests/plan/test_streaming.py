@@ -6,11 +6,20 @@ import pytest
 from plan_graphs import Builder, chain_graph, random_graph
 
 from codegen.errors import CodegenError
-from codegen.ir.lengths import ended_tensors, lengths_with_faults, lowest_read, tensors, waits_for
+from codegen.ir.lengths import (
+    PlanError,
+    counts,
+    ended_tensors,
+    lengths,
+    lengths_with_faults,
+    lowest_read,
+    tensors,
+    waits_for,
+)
 from codegen.ir.periods import n_end, n_start, period, phases, warm_up
 from codegen.ir.time import Join, Last, Recurrent, Reduce, TimeGraph, Transposed, Unstreamable, Upsample, Window
 from codegen.plan.outputs import is_legal
-from codegen.plan.streaming import PlanError, counts, lengths, plan
+from codegen.plan.streaming import plan
 
 CHAIN = chain_graph(*(Window(3, s, 1, 1, 1) for s in (1, 1, 2, 1, 1)))
 
