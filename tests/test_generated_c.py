@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from checks import (
     PREFIX,
@@ -25,6 +26,7 @@ from checks import (
 )
 from models import DIVERSE, Net, causal_chain, residual, two_outputs
 
+from codegen.emit.wrap import WIDTH, wrapped
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 
@@ -384,7 +386,6 @@ def test_float_helper_header(shop: Workshop, tmp_path: Path) -> None:
     q = g.graph.inputs[0].qparams
     assert q is not None
     values = np.concatenate([np.arange(-300, 301) * 0.5 * q.scale, [1e9, -1e9]]).astype(np.float32)
-    from codegen.reference import whole_clip
 
     port = g.graph.inputs[0]
     padded = np.resize(values, (1, g.manifest["inputs"][0]["frame_elements"], -(-len(values) // 4)))
@@ -421,3 +422,32 @@ def test_equal_tables_are_stored_once(shop: Workshop) -> None:
     want, got = whole_clip.run(g.graph, feed), shop.host(g).run(feed, [3])
     for name, values in want.items():
         assert_same(got[name], values, name)
+
+
+@pytest.mark.parametrize("name", DIVERSE)
+def test_long_names_keep_lines_short(generated: dict[str, Generated], name: str) -> None:
+    """A name of 30 letters changes where lines end and nothing else."""
+    for path, text in generated[name].files.items():
+        if path.endswith((".c", ".h")):
+            long = re.sub(r"\b(m|M)_", rf"\1{'x' * 29}_", text)
+            made = wrapped(long)
+            assert _tokens(made) == _tokens(long), path
+            assert max(map(len, made.split("\n"))) <= WIDTH, path
+
+
+def _tokens(text: str) -> list[str]:
+    """Tokens of C in their order, and words of comments apart (a comment may go before the code that it explains)."""
+    text = text.replace("\\\n", " ")
+    comments = re.findall(r"/\*.*?\*/", text, re.DOTALL)
+    words = sorted(" ".join(comments).replace("*", " ").split())
+    return re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL).split() + words
+
+
+def test_weight_tables_say_what_they_are(shop: Workshop) -> None:
+    """ONNX name, shape and scale of every weight table stand over it."""
+    g = shop.build(residual())
+    weights = g.files[f"src/{PREFIX}_weights.c"]
+    shapes = {i.name: list(i.dims) for i in onnx.load(g.path).graph.initializer if len(i.dims) > 1}
+    assert shapes
+    for name, shape in shapes.items():
+        assert re.search(rf"/\* {re.escape(name)} {re.escape(str(shape))}, scale [-0-9.e]+", weights), name

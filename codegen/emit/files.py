@@ -11,6 +11,7 @@ from codegen.emit import render
 from codegen.emit.context import model_context, units
 from codegen.emit.model import Compiled
 from codegen.emit.tables import table_context
+from codegen.emit.wrap import wrapped
 from codegen.ir.graph import Decoding, Port
 from codegen.ir.view import View
 from codegen.kernels.literals import rows
@@ -36,11 +37,13 @@ def all_files(c: Compiled) -> dict[str, str]:
         f"src/{c.name}_weights.h": render.render("weights.h.j2", context),
         f"src/{c.name}_weights.c": render.render("weights.c.j2", context),
     }
-    files.update({f"src/{name}": text for name, text in render.runtime_files(units(c)).items()})
+    runtime = {f"src/{name}": text for name, text in render.runtime_files(units(c)).items()}
     if c.trace:
-        files["src/rt_trace.h"] = files["src/rt_trace.h"].replace(TRACE_OFF, TRACE_ON)
-    if not c.shared_runtime:
-        files = render.own_files(files, c.name)
+        runtime["src/rt_trace.h"] = runtime["src/rt_trace.h"].replace(TRACE_OFF, TRACE_ON)
+    if c.shared_runtime:
+        files = {path: wrapped(text) for path, text in files.items()} | runtime
+    else:
+        files = {path: wrapped(text) for path, text in render.own_files(files | runtime, c.name).items()}
     sources = sorted(path for path in files if path.endswith(".c"))
     golden = _golden(c)
     outer = context | {"sources": sources, "report": c.report, "golden": golden}

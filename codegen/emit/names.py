@@ -56,7 +56,8 @@ def unique(
 
 
 def shortened(name: str) -> str:
-    """The name without what quantizers and exporters appended to it."""
+    """The name without what quantizers and exporters appended to it; of joined names the first."""
+    name = name.split(";", maxsplit=1)[0] or name
     while (short := QUANTIZER_SUFFIX.sub("", name)) and short != name:
         name = short
     return name

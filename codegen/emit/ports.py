@@ -63,7 +63,8 @@ def _output_numbers(c: Compiled, port: Port) -> dict[str, Any]:
         most = plan_outputs.finish_max(time, port.tensor)
         scaled = "(n)" if push.P == 1 else f"(n) * {push.P}"
         value = f"({scaled} + {push.c})" if push.M == 1 else f"(({scaled} + {push.c}) / {push.M})"
-        text = f"({value} > {most} ? {value} : {most})"
+        at_finish = push.c // push.M
+        text = value if at_finish >= most else f"({value} > {most} ? {value} : {most})"
         bound = {"P": push.P, "M": push.M, "c": push.c, "finish": most}
     lookahead = 0 if extent.ended or extent.lookahead is None else -(-extent.lookahead // 1)
     return {"max_out": text, "bound": bound, "lookahead": int(lookahead), "timing": comment(extent_text(extent))}

@@ -7,6 +7,7 @@ on its codes, so that weights are never rounded twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -71,7 +72,7 @@ def _relabel(node: OnnxNode, x: Const, rest: Sequence[Const | None]) -> Const | 
         return x
     if node.op_type == "Transpose":
         perm = list(node.attrs.get("perm") or range(array.ndim)[::-1])
-        return Const(array.transpose(perm), x.scale, x.zero_point, perm.index(axis) if per_axis else 0)
+        return replace(x, array=array.transpose(perm), axis=perm.index(axis) if per_axis else 0)
     shape: tuple[int, ...] | None = None
     if node.op_type == "Reshape" and rest and rest[0] is not None:
         shape = reshape_target(array.shape, rest[0].array, bool(node.attrs.get("allowzero", 0)))
@@ -86,7 +87,7 @@ def _relabel(node: OnnxNode, x: Const, rest: Sequence[Const | None]) -> Const | 
         if not found:
             return None
         new_axis = found[0]
-    return Const(array.reshape(shape), x.scale, x.zero_point, new_axis)
+    return replace(x, array=array.reshape(shape), axis=new_axis)
 
 
 def reshape_target(shape: tuple[int, ...], target: Array, allowzero: bool) -> tuple[int, ...]:

@@ -149,7 +149,7 @@ def lower(
     """The model as a graph of real-valued and code operators, with all problems found on the way."""
     ctx = Lowering(model, endless=any(p.endless for p in pinned))
     for name, array in model.constants.items():
-        ctx.values[name] = Const(array)
+        ctx.values[name] = Const(array, origin=f"{name} {list(array.shape)}")
     inputs = [_input(ctx, p) for p in pinned]
     for node in model.nodes:
         _lower_node(ctx, node, functions)

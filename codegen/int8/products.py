@@ -41,7 +41,7 @@ def product_s8(
     report: Reporter, node: Node, op: Product, x: QParams, y: QParams, bounds: tuple[int, int]
 ) -> ConvS8 | DenseOverTimeS8 | ConvTransposeS8:
     """The int8 form of a product whose result is quantized with `y`, its codes inside `bounds`."""
-    array, scales, bias = _operands(report, node, op, x)
+    array, scales, bias, origin = _operands(report, node, op, x)
     try:
         requant = Requantize(numeric.scale_product(x.scale, scales, y.scale), y.zero_point, *bounds)
     except NumericsError as error:
@@ -50,34 +50,38 @@ def product_s8(
         raise FailedError from error
     made: ConvS8 | DenseOverTimeS8 | ConvTransposeS8
     if isinstance(op, DenseOverTime):
-        made = DenseOverTimeS8(array, bias, x.zero_point, requant)
+        made = DenseOverTimeS8(array, bias, x.zero_point, requant, origin=origin)
     elif isinstance(op, ConvTranspose):
         sizes = (op.size_in, op.size_out)
-        made = ConvTransposeS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, requant)
+        made = ConvTransposeS8(
+            op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, requant, origin=origin
+        )
     else:
-        made = ConvS8(op.geometry, array, bias, op.groups, x.zero_point, requant)
+        made = ConvS8(op.geometry, array, bias, op.groups, x.zero_point, requant, origin=origin)
     _check_int32(report, node, *made.bounds())
     return made
 
 
 def accumulate_s8(report: Reporter, node: Node, op: Conv | ConvTranspose, x: QParams) -> ConvAccS8 | ConvTransposeAccS8:
     """The product as int32 accumulators with their real scale x_scale * w_scale per channel."""
-    array, scales, bias = _operands(report, node, op, x)
+    array, scales, bias, origin = _operands(report, node, op, x)
     real = np.float32(x.scale) * scales
     made: ConvAccS8 | ConvTransposeAccS8
     if isinstance(op, ConvTranspose):
         sizes = (op.size_in, op.size_out)
-        made = ConvTransposeAccS8(op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, real)
+        made = ConvTransposeAccS8(
+            op.time, op.depth, op.width, *sizes, array, bias, op.groups, x.zero_point, real, origin=origin
+        )
     else:
-        made = ConvAccS8(op.geometry, array, bias, op.groups, x.zero_point, real)
+        made = ConvAccS8(op.geometry, array, bias, op.groups, x.zero_point, real, origin=origin)
     _check_int32(report, node, *made.bounds())
     return made
 
 
 def _operands(
     report: Reporter, node: Node, op: Product, x: QParams
-) -> tuple[npt.NDArray[np.integer[Any]], Floats, Ints]:
-    """(weights less their zero points as int8 or int16, float32 scale per channel, bias per channel)."""
+) -> tuple[npt.NDArray[np.integer[Any]], Floats, Ints, str]:
+    """(weights less their zero points as int8 or int16, float32 scale per channel, bias per channel, what they are)."""
     out_axis = 1 if isinstance(op, DenseOverTime) else 0
     weights = op.weights
     if not weights.is_quantized:
@@ -89,7 +93,9 @@ def _operands(
     scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
     bias = _bias(report, node, op.bias, np.float32(x.scale) * scales, channels)
     narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
-    return codes.astype(np.int8 if narrow else np.int16), scales, bias
+    low, high = (f"{scale:g}" for scale in (scales.min(), scales.max()))
+    origin = f"{weights.origin or 'weights'}, scale {low if low == high else f'{low}..{high}'}"
+    return codes.astype(np.int8 if narrow else np.int16), scales, bias, origin
 
 
 def _check_int32(report: Reporter, node: Node, low: Ints, high: Ints) -> None:
@@ -150,13 +156,13 @@ def folded(op: Affine, product: Conv | ConvTranspose) -> Conv | ConvTranspose | 
         return None
     column = (-1, *[1] * (weights.array.ndim - 1))
     if weights.scale is None:
-        made = Const((weights.array * op.scale.reshape(column)).astype(np.float32))
+        made = Const((weights.array * op.scale.reshape(column)).astype(np.float32), origin=weights.origin)
     else:
         # Scales must stay above 0: a negative factor goes to the codes, a factor of 0 makes them 0.
         codes = weights.array.astype(np.int32) - weights.per_axis(weights.zero()).astype(np.int32)
         codes = codes * np.sign(op.scale).astype(np.int32).reshape(column)
         factor = np.where(op.scale == 0.0, 1.0, np.abs(op.scale))
         scales = np.broadcast_to(weights.scale.astype(np.float64).ravel(), (channels,)) * factor
-        made = Const(codes, scales.astype(np.float32), None, 0)
+        made = Const(codes, scales.astype(np.float32), None, 0, weights.origin)
     before = 0.0 if product.bias is None else product.bias.real().astype(np.float64).reshape(-1)
     return replace(product, weights=made, bias=Const(before * op.scale + op.offset))

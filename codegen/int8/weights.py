@@ -26,4 +26,4 @@ def quantized_constant(constant: Const, axis: int | None) -> Const:
     scale = np.maximum(scale, smallest)
     made = Const(values, scale.reshape(-1), None, 0 if axis is None else axis)
     codes = np.clip(np.rint(values / made.per_axis(scale.reshape(-1)).astype(np.float64)), -127, 127)
-    return Const(codes.astype(np.int8), scale.reshape(-1), None, made.axis)
+    return Const(codes.astype(np.int8), scale.reshape(-1), None, made.axis, constant.origin)

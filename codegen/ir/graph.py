@@ -37,12 +37,16 @@ class QParams:
 
 @dataclass(frozen=True, eq=False)
 class Const:
-    """A constant. With `scale` set it is DequantizeLinear of `array` (integer codes); `axis` as in ONNX."""
+    """A constant. With `scale` set it is DequantizeLinear of `array` (integer codes); `axis` as in ONNX.
+
+    `origin` is its name and shape in the file, for people.
+    """
 
     array: Array
     scale: Array | None = None
     zero_point: Array | None = None
     axis: int = 0
+    origin: str = ""
 
     @property
     def is_quantized(self) -> bool:

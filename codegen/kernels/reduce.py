@@ -100,7 +100,7 @@ class DenseOverTime(CKernel):
         frames, outputs, frame = op.weights.shape
         flat = op.weights.transpose(1, 0, 2).reshape(outputs, -1)
         named = {
-            "w": typed(op.weights, f"[time][out][frame] = {frames} x {outputs} x {frame}"),
+            "w": typed(op.weights, f"{op.origin}: [time][out][frame] = {frames} x {outputs} x {frame}"),
             "b": typed(folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights"),
         }
         numbers = {"outputs": outputs, "frame": frame, "kernel": self.name}

@@ -76,7 +76,8 @@ def _weights_and_bias(op: Convolution | TransposedConvolution, part: Weights, wh
     """The tables of one convolution, and its tap_step."""
     packed, tap_step, axes = _packed(part, op.groups)
     flat = part.reshape(part.shape[0], -1)
-    weights = typed(packed, f"{what}{axes} = {' x '.join(map(str, packed.shape))}")
+    comment = f"{what}{axes} = {' x '.join(map(str, packed.shape))}"
+    weights = typed(packed, f"{op.origin}: {comment}" if op.origin else comment)
     return weights, typed(folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights"), tap_step
 
 

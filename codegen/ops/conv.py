@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class Convolution(KernelOp):
     bias: npt.NDArray[np.int64]
     groups: int
     x_zero_point: int
+    origin: str = field(default="", kw_only=True)
 
     def rule(self) -> Rule:
         return self.geometry.time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -111,6 +111,7 @@ class DenseOverTimeS8(KernelOp):
     bias: npt.NDArray[np.int64]
     x_zero_point: int
     requantize: Requantize
+    origin: str = field(default="", kw_only=True)
 
     def rule(self) -> Rule:
         return Reduce()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any
 
@@ -62,6 +62,7 @@ class TransposedConvolution(KernelOp):
     bias: npt.NDArray[np.int64]
     groups: int
     x_zero_point: int
+    origin: str = field(default="", kw_only=True)
 
     def rule(self) -> Rule:
         return self.time or Join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
@@ -46,7 +47,7 @@ def transpose_weights(node: OnnxNode, w: Const, stream: int | None, inner: Seque
     taps = 1 if stream is None else shape[stream + 2]
     perm = [0, *([] if stream is None else [stream + 2]), *inner, 1]
     frame = [1] * (2 - len(inner)) + [shape[i] for i in inner]
-    return Const(w.array.transpose(perm).reshape(shape[0], taps, *frame, shape[1]), w.scale, w.zero_point, 0)
+    return replace(w, array=w.array.transpose(perm).reshape(shape[0], taps, *frame, shape[1]), axis=0)
 
 
 def emit_conv(node: OnnxNode, x: View, op: Conv, inner: Sequence[int], ctx: Lowering) -> View:

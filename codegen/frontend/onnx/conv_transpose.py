@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
@@ -83,7 +84,7 @@ def _transposed_weights(node: OnnxNode, w: Const, groups: int, stream: int | Non
     taps = 1 if stream is None else shape[stream + 2]
     frame = [1] * (2 - len(inner)) + [shape[i] for i in inner]
     array = array.reshape(groups * per, taps, *frame, ci // groups)
-    return Const(array, w.scale, w.zero_point, 0)
+    return replace(w, array=array, axis=0)
 
 
 LOWER = {

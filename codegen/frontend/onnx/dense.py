@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -24,7 +25,7 @@ def one_row(node: OnnxNode, bias: Const) -> Const:
     if not np.array_equal(array, np.broadcast_to(array[:1], array.shape)):
         found = f"a C of shape {list(array.shape)} that differs from row to row"
         raise unsupported(IMPORT, node.title, found, "one value per column", "Use Add")
-    return Const(array[0], bias.scale, bias.zero_point, 0)
+    return replace(bias, array=array[0], axis=0)
 
 
 def scaled(c: Const, factor: float) -> Const:
@@ -32,14 +33,14 @@ def scaled(c: Const, factor: float) -> Const:
     if factor == 1.0:
         return c
     if c.scale is None or factor <= 0.0 or not np.isfinite(factor):
-        return Const(np.asarray(c.real() * np.float32(factor), np.float32))
-    return Const(c.array, (c.scale * np.float32(factor)).astype(np.float32), c.zero_point, c.axis)
+        return Const(np.asarray(c.real() * np.float32(factor), np.float32), origin=c.origin)
+    return replace(c, scale=(c.scale * np.float32(factor)).astype(np.float32))
 
 
 def transposed(w: Const) -> Const:
     if w.array.ndim != 2:
         raise ValueError(f"weights of rank {w.array.ndim}")
-    return Const(w.array.T, w.scale, w.zero_point, 1 - w.axis if w.scale is not None and w.scale.size > 1 else 0)
+    return replace(w, array=w.array.T, axis=1 - w.axis if w.scale is not None and w.scale.size > 1 else 0)
 
 
 def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowering) -> View:
@@ -66,7 +67,7 @@ def dense(node: OnnxNode, x: View, weights: Const, bias: Const | None, ctx: Lowe
     n, k = array.shape[0], x.shape[last]
     positions = prod(x.shape[i] for i in lead)
     geometry = Geometry(Window(), Window(), Window(), (1, positions), (1, positions))
-    op = Conv(geometry, Const(array.reshape(n, 1, 1, 1, k), weights.scale, weights.zero_point, 0), bias)
+    op = Conv(geometry, replace(weights, array=array.reshape(n, 1, 1, 1, k), axis=0), bias)
     source = ctx.tensor(rows)
     name = ctx.emit(op, [rows.tensor], [1, positions, n], source.length, node)
     axes: list[Axis] = list(rows.axes)
@@ -95,6 +96,6 @@ def _dense_over_time(node: OnnxNode, x: View, weights: Const, bias: Const | None
     array = weights.array.reshape(-1, *(p.size for p in pieces)).transpose(0, *(i + 1 for i in order))
     n = array.shape[0]
     array = array.reshape(n, source.length, stride).transpose(1, 0, 2)
-    op = DenseOverTime(Const(array, weights.scale, weights.zero_point, 1), bias)
+    op = DenseOverTime(replace(weights, array=array, axis=1), bias)
     name = ctx.emit(op, [x.tensor], [n], 1, node)
     return View(name, (*((),) * (len(x.axes) - 1), compact([n])[0]))

@@ -139,7 +139,7 @@ class ConstantOperand:
 
 def constant_diagonal(const: Const, labels: Sequence[str]) -> ConstantOperand:
     """Axes of one step dropped, repeated labels on their diagonal, at build time."""
-    array, scale, zero = const.array, const.scale, const.zero_point
+    array, scale = const.array, const.scale
     kept = [i for i, n in enumerate(array.shape) if n > 1]
     names = [labels[i] for i in kept]
     unique = list(dict.fromkeys(names))
@@ -147,9 +147,9 @@ def constant_diagonal(const: Const, labels: Sequence[str]) -> ConstantOperand:
     squeezed = array.reshape([array.shape[i] for i in kept])
     made = np.einsum(squeezed, index, list(range(len(unique)))) if unique else squeezed
     if scale is None or scale.size == 1:
-        return ConstantOperand(Const(made, scale, zero), tuple(unique))
+        return ConstantOperand(replace(const, array=made), tuple(unique))
     axis = unique.index(labels[const.axis])
-    return ConstantOperand(Const(made, scale, zero, axis), tuple(unique))
+    return ConstantOperand(replace(const, array=made, axis=axis), tuple(unique))
 
 
 def joined(node: OnnxNode, x: Operand, constants: Sequence[ConstantOperand], out: Sequence[str]) -> ConstantOperand:
@@ -221,7 +221,7 @@ def _over_time(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str
     axes = [x.view.axes[x.labels.index(label)] for label in free]
     last = tuple(piece for label in summed for piece in x.view.axes[x.labels.index(label)])
     view = View(x.view.tensor, (*axes, last))
-    made = dense(node, view, Const(matrix, w.const.scale, w.const.zero_point, 0), None, ctx)
+    made = dense(node, view, replace(w.const, array=matrix, axis=0), None, ctx)
     split = View(made.tensor, (made.axes[-1],)).reshape([sizes[label] for label in rows])
     assert split is not None
     found_axes = dict(zip((*free, *rows), (*made.axes[:-1], *split.axes), strict=True))
@@ -255,7 +255,7 @@ def _convolution(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[s
     n, k, g = (prod(sizes[label] for label in part) for part in (rows, summed, groups))
     positions = prod(ordered.shape[i] for i in range(len(free)))
     scale, zero = _row_scales(w, (*groups, *rows), sizes)
-    weights = Const(array.reshape(g * n, 1, 1, 1, k), scale, zero, 0)
+    weights = Const(array.reshape(g * n, 1, 1, 1, k), scale, zero, 0, w.const.origin)
     geometry = Geometry(Window(), Window(), Window(), (1, positions), (1, positions))
     source = ctx.tensor(x.view)
     name = ctx.emit(Conv(geometry, weights, None, g), [x.view.tensor], [1, positions, g * n], source.length, node)
@@ -302,7 +302,7 @@ def _strided(node: OnnxNode, x: Operand, w: ConstantOperand, out: Sequence[str],
     summed = ordered_sums([loop for label in labels if label not in out for loop in loops[label]])
     check_depth(node, nest, summed)
     scale, zero = _row_scales(w, rows, sizes)
-    const = Const(array.reshape(-1, k), scale, zero, 0)
+    const = Const(array.reshape(-1, k), scale, zero, 0, w.const.origin)
     op = Contract(tuple(nest), tuple(summed), const, tuple(loop.b // k for loop in nest))
     full = {label: prod(loop.size for loop in loops[label]) for label in labels}
     return emit_contract(node, op, [x.view], out, full, time, ctx)

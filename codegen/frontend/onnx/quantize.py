@@ -67,7 +67,7 @@ def _quantize_constant(node: OnnxNode, x: Const, scale: Const, zero: Const | Non
     values = x.real().astype(np.float32) / shaped.per_axis(scale.array.astype(np.float32))
     info = np.iinfo(zero_array.dtype)
     codes = np.rint(values).astype(np.float64) + shaped.per_axis(zero_array.astype(np.int64))
-    return Const(np.clip(codes, info.min, info.max).astype(zero_array.dtype))
+    return Const(np.clip(codes, info.min, info.max).astype(zero_array.dtype), origin=x.origin)
 
 
 def lower_dequantize(node: OnnxNode, args: Sequence[View | Const | None], ctx: Lowering) -> Sequence[View | Const]:
@@ -95,7 +95,7 @@ def lower_dequantize(node: OnnxNode, args: Sequence[View | Const | None], ctx: L
         raise unsupported(IMPORT, node.title, found, "int8, uint8 and int32 constants", "Quantize weights to 8 bits")
     if zero_array is not None and zero_array.size not in (1, scale.array.size):
         raise unsupported(IMPORT, node.title, f"{zero_array.size} zero points for {scale.array.size} scales")
-    return [Const(x.array, scale.array.astype(np.float32), zero_array, axis)]
+    return [Const(x.array, scale.array.astype(np.float32), zero_array, axis, x.origin)]
 
 
 def _axis(node: OnnxNode, rank: int, count: int) -> int:
