@@ -16,6 +16,7 @@ import cffi
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, UINT8, from_stored, shift_of, to_stored
 from codegen.errors import input_error
 from codegen.ir.graph import Decoding, Port, QParams
 from codegen.ir.view import Piece, View
@@ -224,11 +225,9 @@ class HostModel:
 
     def _encode(self, x: Array, port: Port) -> Array:
         """Border values -> frames in the C type of the input."""
-        if port.dtype in ("int8", "uint8"):
+        if port.dtype in (INT8.name, UINT8.name):
             return np.ascontiguousarray(to_frames(x.astype(port.dtype), port.view))
-        codes = quantize_input(x, port)
-        unsigned = bool(port.qparams and port.qparams.unsigned)
-        return (codes.astype(np.int16) + 128).astype(np.uint8) if unsigned else codes
+        return from_stored(quantize_input(x, port), port.border)
 
     def _decode(self, frames: list[Array]) -> dict[str, Array]:
         return {port.name: _decoded(part, port) for port, part in zip(self._ports_out, frames, strict=True)}
@@ -236,11 +235,9 @@ class HostModel:
 
 def _decoded(frames: Array, port: Port) -> Array:
     """Frames in the C type of an output -> border values."""
-    if frames.dtype == np.uint8:
-        if port.dtype == "uint8":
-            return from_frames(frames, port.view)
-        frames = (frames.astype(np.int16) - 128).astype(np.int8)
-    return dequantize_output(frames, port)
+    if frames.dtype == UINT8.dtype and port.dtype == UINT8.name:
+        return from_frames(frames, port.view)
+    return dequantize_output(to_stored(frames), port)
 
 
 class Recorder:
@@ -326,10 +323,9 @@ def _info(spec: dict[str, Any]) -> PortInfo:
 
 def _port(spec: dict[str, Any]) -> Port:
     axes = tuple(tuple(Piece(size, stride) for size, stride in axis) for axis in spec["axes"])
-    unsigned = spec["code_dtype"] == "uint8"
-    q = None
+    q, shift = None, shift_of(spec["code_dtype"])
     if isinstance(spec["scale"], float):
-        q = QParams(spec["scale"], spec["zero_point"] - (128 if unsigned else 0), unsigned)
+        q = QParams(spec["scale"], spec["zero_point"] - shift, shift != 0)
     decoding = None
     if spec.get("decoding"):
         bits = np.asarray(spec["decoding"]["bits"], np.uint32)

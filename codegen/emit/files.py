@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.codes import INT8, shift_of
 from codegen.emit import render
 from codegen.emit.context import model_context, units
 from codegen.emit.model import Compiled
@@ -64,10 +65,7 @@ def _golden(c: Compiled) -> dict[str, Any]:
     frame = max(c.graph.tensors[p.tensor].frame_bytes for p in c.graph.inputs)
     rng = np.random.default_rng(GOLDEN_SEED)
     total = c.graph.clip_length or _golden_length(c, max(4, GOLDEN_BYTES // frame))
-    inputs = {
-        p.tensor: rng.integers(-128, 128, (total, c.graph.tensors[p.tensor].frame_bytes)).astype(np.int8)
-        for p in c.graph.inputs
-    }
+    inputs = {p.tensor: INT8.random(rng, (total, c.graph.tensors[p.tensor].frame_elements)) for p in c.graph.inputs}
     codes = run_codes(c.graph, inputs)
     return {
         "frames": total,
@@ -82,11 +80,11 @@ def _golden_length(c: Compiled, most: int) -> int:
 
 
 def _golden_port(port: Port, codes: Any) -> dict[str, Any]:
-    values = codes.reshape(-1).astype(np.int64) + (128 if port.unsigned else 0)
+    values = codes.reshape(-1).astype(np.int64) + shift_of(port.border.dtype)
     return {
         "count": int(values.size),
         "frames": int(codes.shape[0]),
-        "rows": rows(values, "int8_t") if values.size else "    0",
+        "rows": rows(values, port.border.ctype) if values.size else "    0",
         "size": max(1, int(values.size)),
     }
 

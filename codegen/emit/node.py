@@ -41,8 +41,8 @@ def node_context(c: Compiled, index: int, phase: str) -> dict[str, Any]:
         "y": {
             "lane": loop.lane,
             "bytes": tensor.frame_elements,
-            "fresh": target_of(y, names, tensor.element_bytes),
-            "ctype": "int32_t" if tensor.element_bytes == 4 else "int8_t",
+            "fresh": target_of(y, names, tensor.type),
+            "ctype": tensor.type.ctype,
         },
         "op": made.numbers,
         "state": accumulator_pointer(c, node),

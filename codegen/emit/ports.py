@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from codegen.codes import INT8, shift_of
 from codegen.emit.model import Compiled
 from codegen.emit.names import comment
 from codegen.emit.node import extent_text
@@ -16,24 +17,24 @@ from codegen.plan import outputs as plan_outputs
 def port_context(c: Compiled, port: Port, name: str, is_output: bool) -> dict[str, Any]:
     s = c.layout.storage[port.tensor]
     q = port.qparams
-    unsigned = port.unsigned
     tensor = c.graph.tensors[port.tensor]
+    border = port.border if tensor.type == INT8 else tensor.type
     context: dict[str, Any] = {
         "id": name,
         "MACRO": name.upper(),
         "comment": comment(port.name),
-        "ctype": "int32_t" if tensor.element_bytes == 4 else "uint8_t" if unsigned else "int8_t",
+        "ctype": border.ctype,
         "bytes": tensor.frame_elements,
         "lane": s.lane,
         "target": None if is_output or s.fresh == "input" else address_of(s, c.names),
         "frame_text": comment(_frame_text(port, tensor.frame_shape)),
         "scale": None if q is None else float_literal(q.scale),
-        "zero_point": 0 if q is None else q.zero_point + (128 if unsigned else 0),
+        "zero_point": 0 if q is None else q.zero_point + shift_of(border.dtype),
         "decoding": None if port.decoding is None else port.decoding.kind,
         "decoding_count": 0 if port.decoding is None else port.decoding.values.size,
         "decoding_rows": "" if port.decoding is None else float_rows(port.decoding.values),
-        "low": 0 if unsigned else -128,
-        "high": 255 if unsigned else 127,
+        "low": border.low,
+        "high": border.high,
     }
     context["quantization"] = _quantization(port, context)
     if is_output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from codegen.codes import INT8, CodeType
 from codegen.emit.model import Compiled
 from codegen.emit.names import ROWS, Names, comment
 from codegen.emit.tables import rescale_key
@@ -12,11 +13,11 @@ from codegen.ops.base import KernelOp
 from codegen.plan.layout import Accumulator, Storage
 
 
-def target_of(s: Storage, names: Names, element_bytes: int) -> str:
+def target_of(s: Storage, names: Names, kind: CodeType) -> str:
     """Where a node writes: codes, or int32 accumulators."""
-    if element_bytes == 1 or s.fresh == "output":
+    if kind == INT8 or s.fresh == "output":
         return address_of(s, names)
-    return f"(int32_t *)(void *)({address_of(s, names)})"
+    return f"({kind.ctype} *)(void *)({address_of(s, names)})"
 
 
 def address_of(s: Storage, names: Names) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from codegen.codes import INT8
 from codegen.emit.names import ROWS, Names, comment
 from codegen.ir.graph import Carried, Graph, Node
 from codegen.ir.time import Transposed, Window
@@ -48,7 +49,7 @@ def all_tables(graph: Graph, layout: Layout, emissions: Mapping[str, Emission], 
     for item in graph.carried:
         if item.table is not None:
             key = rescale_key(names, item)
-            tables[key] = Table("int8_t", item.table, f"state {item.name}: codes written to codes read")
+            tables[key] = Table(INT8.ctype, item.table, f"state {item.name}: codes written to codes read")
     return Tables(*_shared(tables), of_node, pads)
 
 
@@ -90,11 +91,11 @@ def _pad_tables(graph: Graph, emissions: Mapping[str, Emission]) -> dict[str, Ta
     for node in graph.nodes:
         code = pads_with(node, emissions[node.name])
         if code is not None:
-            size = max(graph.tensors[x].frame_bytes for x in node.inputs)
+            size = max(graph.tensors[x].frame_elements for x in node.inputs)
             longest[code] = max(longest.get(code, 0), size)
     return {
         f"pad_{'m' if code < 0 else ''}{abs(code)}": Table(
-            "int8_t", np.full(size, code, np.int8), f"a frame of padding with code {code}"
+            INT8.ctype, np.full(size, code, INT8.dtype), f"a frame of padding with code {code}"
         )
         for code, size in sorted(longest.items())
     }

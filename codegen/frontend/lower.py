@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from codegen.codes import INT8, UINT8
 from codegen.errors import IMPORT, CodegenError, Problem, printable, unsupported
 from codegen.frontend import schema
 from codegen.frontend.constants import fold
@@ -66,11 +67,11 @@ class Lowering:
         while name in producers:
             op = producers[name].op
             if isinstance(op, Quantize):
-                return "uint8" if op.qparams.unsigned else "int8"
+                return op.qparams.border.name
             if isinstance(op, Dequantize):
                 return None
             name = producers[name].inputs[0]
-        return next((v.dtype for v in self.model.inputs if v.name == name and v.dtype in ("int8", "uint8")), None)
+        return next((v.dtype for v in self.model.inputs if v.name == name and v.dtype in (INT8.name, UINT8.name)), None)
 
     def new_tensor(self, name: str, frame_shape: Sequence[int], length: int) -> str:
         unique, count = name, 1
@@ -110,7 +111,7 @@ class Lowering:
 
     def _covers(self, view: View) -> bool:
         count = int(np.prod([p.size for axis in view.axes for p in axis if not p.is_time], dtype=np.int64))
-        return count == self.tensor(view).frame_bytes
+        return count == self.tensor(view).frame_elements
 
     def elementwise(self, view: View, op: Op, node: OnnxNode) -> View:
         """Apply a pointwise operator; the result lies in memory as its input does."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from codegen.codes import INT8, SHIFT, UINT8, shift_of
 from codegen.errors import CodegenError, Problem, printable
 from codegen.int8.contractions import constants_of, contraction_s8
 from codegen.int8.expressions import (
@@ -122,7 +123,7 @@ class Int8Builder:
         }
         for port in self.graph.inputs:
             self.tensors[port.tensor] = self.graph.tensors[port.tensor]
-            if port.dtype in ("int8", "uint8"):
+            if port.dtype in (INT8.name, UINT8.name):
                 self.stored[port.tensor] = port.tensor
                 self._set_qparams(port.tensor, self.codes.get(port.tensor))
             else:
@@ -211,11 +212,12 @@ class Int8Builder:
         names = [self.code(node, x) for x in node.inputs]
         q = self.codes.get(node.output)
         operands = tuple(Codes(name, q or QParams(1.0, 0)) for name in names)
-        unsigned = q.unsigned if q else any(port.dtype == "uint8" for port in self.graph.inputs)
+        border = q.border if q else next((p.border for p in self.graph.inputs if p.border == UINT8), INT8)
+        shift = shift_of(border.dtype)
         op = node.op
         if isinstance(op, PadFrames):
-            op = replace(op, code=int(op.value) - 128 if unsigned else int(op.value))
-        moved = self._move(op, node, operands) or compared(op, 128 if unsigned else 0)
+            op = replace(op, code=int(op.value) - shift)
+        moved = self._move(op, node, operands) or compared(op, shift)
         if moved is None:
             self.fail(node, f"{node.op_type} on quantized codes", "DequantizeLinear -> operator -> QuantizeLinear")
             raise FailedError
@@ -241,7 +243,7 @@ class Int8Builder:
     def _channels(self, op: Pool, tensor: str) -> int:
         """Channels of a pool's frames: the last dimension of a stored frame may be another axis where there is one."""
         depth, width = op.geometry.size_in
-        return self.tensors[tensor].frame_bytes // (depth * width)
+        return self.tensors[tensor].frame_elements // (depth * width)
 
     def force(self, real: Real, q: QParams, node: Node) -> str:
         """The stored tensor that holds `real` quantized with `q`, made once; `node` is the QuantizeLinear."""
@@ -384,7 +386,7 @@ class Int8Builder:
                 zeros = f"{known.zero_point} and {q.zero_point}"
                 found = f"the input is quantized twice, with zero points {zeros} as int8: at the ends of their ranges"
                 found += " the codes do not determine each other"
-            self.fail(node, found, "one scale and zero point per float input (int8, or uint8 with 128 more)")
+            self.fail(node, found, f"one scale and zero point per float input (int8, or uint8 with {SHIFT} more)")
             raise FailedError
         return real.tensor
 

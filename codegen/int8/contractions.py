@@ -8,6 +8,7 @@ from math import isqrt, prod
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, shift_of
 from codegen.int8.weights import quantized_constant
 from codegen.ir.graph import Const, QParams
 from codegen.ir.real import Contract, EinsumChain
@@ -41,20 +42,20 @@ def contract_s8(op: Contract, operands: Sequence[QParams], y: QParams, bounds: t
 
 
 def int8_codes(constant: Const) -> tuple[npt.NDArray[np.int8], int]:
-    """Flat int8 codes and the zero point of a quantized constant; unsigned codes move by 128.
+    """Flat int8 codes and the zero point of a quantized constant; uint8 codes move by SHIFT.
 
     Zero points that differ by channel are taken off the codes where int8 holds the result.
     """
     codes, zeros = constant.array.astype(np.int64), np.asarray(constant.zero()).astype(np.int64)
-    if constant.array.dtype == np.uint8:
-        codes, zeros = codes - 128, zeros - 128
+    shift = shift_of(constant.array.dtype)
+    codes, zeros = codes - shift, zeros - shift
     if len(np.unique(zeros)) == 1:
         zero = int(zeros.ravel()[0])
     else:
         codes, zero = codes - constant.per_axis(zeros), 0
-    if codes.min(initial=0) < -128 or codes.max(initial=0) > 127:
+    if not INT8.holds(codes.min(initial=0), codes.max(initial=0)):
         raise NumericsError("weights whose zero points differ by channel leave the int8 range")
-    return codes.astype(np.int8).reshape(-1), zero
+    return codes.astype(INT8.dtype).reshape(-1), zero
 
 
 INT16_MAX = (1 << 15) - 1
@@ -63,7 +64,7 @@ INT16_MAX = (1 << 15) - 1
 def einsum_s8(op: EinsumChain, operands: Sequence[QParams], y: QParams, bounds: tuple[int, int]) -> EinsumS8:
     """The int8 form; shifts follow from the ranges of the codes. Raises NumericsError where int32 is too small."""
     codes, scales, zeros = [], [float(q.scale) for q in operands], [q.zero_point for q in operands]
-    ranges = [(-128 - zero, 127 - zero) for zero in zeros]
+    ranges = [(q.type.low - q.zero_point, q.type.high - q.zero_point) for q in operands]
     for constant in op.constants:
         single_scale = constant.scale is None or constant.scale.size == 1
         made = quantized_constant(constant if single_scale else Const(constant.real()), None)

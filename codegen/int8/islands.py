@@ -28,7 +28,7 @@ class Side:
     apply: Callable[[float, float], float] | None
 
     def reals(self, value: float) -> Reals:
-        """float32 values of all 256 codes, with the element's constant."""
+        """float32 values of all codes, with the element's constant."""
         codes = numeric.dequantize(numeric.CODES, (self.q.scale, self.q.zero_point))
         results = []
         for code in codes:

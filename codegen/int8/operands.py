@@ -19,7 +19,7 @@ from codegen.ops.base import KernelOp
 
 def code_bounds(b: Builder, functions: Sequence[Unary], q: QParams, node: Node) -> tuple[int, int]:
     """Code bounds of the Relu and Clip between an operator and its QuantizeLinear (rounding is monotone)."""
-    lo, hi = -128, 127
+    lo, hi = q.type.bounds
     for function in functions:
         if not is_clamp(function):
             found = f"{function.kind} between an operator and QuantizeLinear runs in float"
@@ -28,7 +28,7 @@ def code_bounds(b: Builder, functions: Sequence[Unary], q: QParams, node: Node) 
             raise FailedError
         clamp = function_of(function)
         ends = numeric.dequantize(np.asarray([lo, hi], np.int64), (q.scale, q.zero_point)).astype(np.float64)
-        wide = [-np.inf if lo == -128 else ends[0], np.inf if hi == 127 else ends[1]]
+        wide = [-np.inf if lo == q.type.low else ends[0], np.inf if hi == q.type.high else ends[1]]
         values = np.asarray([np.float32(clamp(v)) for v in wide], np.float32)
         lo, hi = (int(v) for v in numeric.quantize(values, (q.scale, q.zero_point)))
     return lo, hi
@@ -77,7 +77,7 @@ def two_operands(b: Builder, real: Pending, q: QParams, bounds: tuple[int, int],
         made: KernelOp = pair_s8(kind, exact[0].q, exact[1].q, q, bounds, op.total)
         return b.emit(made, [exact[0].tensor, exact[1].tensor], q, like)
     sides = [_side(b, operand, real.node) for operand in real.operands]
-    size = b.graph.tensors[real.node.output].frame_bytes
+    size = b.graph.tensors[real.node.output].frame_elements
     island = island_s8(kind, sides[0][1], sides[1][1], size, q, bounds)
     if island is None:
         found = f"{kind} of two tensors with more than {MAX_PAIRS} different constants in front of it"

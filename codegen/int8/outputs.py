@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from codegen.codes import INT8, INT32
 from codegen.errors import Problem
 from codegen.int8.expressions import Builder, Chain, Codes, Pending, Real
 from codegen.int8.products import FLOAT_HINT, FailedError, accumulate_s8
@@ -39,7 +40,7 @@ def output_port(b: Builder, port: Port) -> Port | None:
 
 
 def _float_output(b: Builder, port: Port, real: Real) -> Port | None:
-    """A real output that no QuantizeLinear rounds: a table of 256 floats, or accumulators with scales."""
+    """A real output that no QuantizeLinear rounds: a table of floats by code, or accumulators with scales."""
     if isinstance(real, Chain) and isinstance(real.base, Codes):
         q = real.base.q
         chain = numeric.chain(*(function_of(f) for f in real.functions))
@@ -52,7 +53,7 @@ def _float_output(b: Builder, port: Port, real: Real) -> Port | None:
         x = b.as_codes(real.operands[0], real.node)
         made = accumulate_s8(b, real.node, op, x.q)
         name = b.emit(made, [x.tensor], None, real.node)
-        b.tensors[name] = replace(b.tensors[name], element_bytes=4)
+        b.tensors[name] = replace(b.tensors[name], type=INT32)
         scales = np.resize(made.scales, made.weights.shape[0]).astype(np.float32)
         return replace(port, view=View(name, port.view.axes), decoding=Decoding("accumulator", scales))
     if isinstance(real, Pending) and isinstance(real.node.op, Softmax) and not real.node.op.over_time:
@@ -63,10 +64,11 @@ def _float_output(b: Builder, port: Port, real: Real) -> Port | None:
 def _softmax_output(b: Builder, port: Port, real: Pending, op: Softmax) -> Port | None:
     """A float Softmax or LogSoftmax output: codes whose scale covers its range, within one code (declared)."""
     x = b.as_codes(real.operands[0], real.node)
+    steps = INT8.count - 1
     if op.kind == "Softmax":
-        q = QParams(1.0 / 256.0, -128)
+        q = QParams(1.0 / INT8.count, INT8.low)
     else:
-        q = QParams(float(np.float32((255.0 * x.q.scale + math.log(op.size)) / 255.0)), 127)
+        q = QParams(float(np.float32((steps * x.q.scale + math.log(op.size)) / steps)), INT8.high)
     made = softmax_s8(op.kind, op.size, x.q, q)
     if made is None:
         return None

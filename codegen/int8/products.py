@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.int8.weights import NOTE as QUANTIZED
 from codegen.int8.weights import quantized_constant
 from codegen.ir.graph import Const, Node, QParams
@@ -92,10 +93,10 @@ def _operands(
     channels = codes.shape[out_axis]
     scales = np.broadcast_to(weights.scale.astype(np.float32).ravel(), (channels,)).copy()
     bias = _bias(report, node, op.bias, np.float32(x.scale) * scales, channels)
-    narrow = codes.min(initial=0) >= -128 and codes.max(initial=0) <= 127
+    narrow = INT8.holds(codes.min(initial=0), codes.max(initial=0))
     low, high = (f"{scale:g}" for scale in (scales.min(), scales.max()))
     origin = f"{weights.origin or 'weights'}, scale {low if low == high else f'{low}..{high}'}"
-    return codes.astype(np.int8 if narrow else np.int16), scales, bias, origin
+    return codes.astype(INT8.dtype if narrow else np.int16), scales, bias, origin
 
 
 def _check_int32(report: Reporter, node: Node, low: Ints, high: Ints) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, shift_of
 from codegen.int8.unary import function_of, is_clamp, with_constant
 from codegen.ir.graph import Const, QParams
 from codegen.ir.op import Op
@@ -14,7 +15,7 @@ from codegen.ir.real import Affine, Binary, Unary
 from codegen.numerics import reference as numeric
 from codegen.ops.base import KernelOp
 from codegen.ops.pair import SelectS8
-from codegen.ops.table import LutChannelsS8, LutS8, channel_tables
+from codegen.ops.table import MOST_TABLES, LutChannelsS8, LutS8, channel_tables
 
 
 def constant_tables(
@@ -27,14 +28,14 @@ def constant_tables(
     after: Sequence[Unary],
     total: bool = False,
 ) -> LutChannelsS8 | None:
-    """`after(before(x) kind constant)` as tables, one for each distinct constant; None beyond 256 of them.
+    """`after(before(x) kind constant)` as tables, one for each distinct constant; None beyond MOST_TABLES.
 
     A quantized constant of Add, Sub or Mul is the second operand of the exact pair; everything else is literal
     DequantizeLinear -> functions -> QuantizeLinear.
     """
     frame = constant.array.reshape(-1)
     values, index = np.unique(frame, return_inverse=True)
-    if len(values) > 256:
+    if len(values) > MOST_TABLES:
         return None
     qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
     exact = constant.is_quantized and kind in ("Add", "Sub", "Mul") and not before and not swapped
@@ -57,13 +58,13 @@ def constant_tables(
 
 
 def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int, total: bool) -> npt.NDArray[np.int8]:
-    """The 256 results of the exact pair with one constant code."""
+    """The results of the exact pair for all codes with one constant code."""
     assert constant.scale is not None
-    shift = 128 if constant.array.dtype == np.uint8 else 0
+    shift = shift_of(constant.array.dtype)
     zero = int(np.asarray(constant.zero()).ravel()[0]) - shift
     qc = (float(constant.scale.ravel()[0]), zero)
-    a = np.arange(-128, 128, dtype=np.int64)
-    b = np.full(256, code - shift, np.int64)
+    a = x.type.values()
+    b = np.full(x.type.count, code - shift, np.int64)
     qx, qy = (x.scale, x.zero_point), (y.scale, y.zero_point)
     if kind == "Mul":
         return numeric.mul(a, b, qx, qc, qy, total=total)
@@ -73,9 +74,9 @@ def _pair_row(kind: str, x: QParams, y: QParams, constant: Const, code: int, tot
 def affine_tables(
     op: Affine, x: QParams, y: QParams, before: Sequence[Unary], after: Sequence[Unary]
 ) -> LutChannelsS8 | None:
-    """`after(affine(before(x)))` as one table per distinct channel, None where there are more than 256."""
+    """`after(affine(before(x)))` as one table per distinct channel, None beyond MOST_TABLES."""
     pairs, index = np.unique(np.stack([op.scale, op.offset], axis=1), axis=0, return_inverse=True)
-    if len(pairs) > 256:
+    if len(pairs) > MOST_TABLES:
         return None
     heads, tails = [function_of(f) for f in before], [function_of(f) for f in after]
     tables = []
@@ -101,7 +102,7 @@ def compared(op: Op, shift: int) -> KernelOp | None:
     """
     if not compares(op):
         return None
-    codes = np.arange(-128, 128) + shift
+    codes = INT8.values() + shift
     if isinstance(op, Unary):
         function = function_of(op)
         return LutS8(_stored([function(float(code)) for code in codes], shift))
@@ -115,4 +116,4 @@ def compared(op: Op, shift: int) -> KernelOp | None:
 
 
 def _stored(codes: npt.ArrayLike, shift: int) -> npt.NDArray[np.int8]:
-    return np.clip(np.asarray(codes, np.float64) - shift, -128, 127).astype(np.int8)
+    return np.clip(np.asarray(codes, np.float64) - shift, *INT8.bounds).astype(INT8.dtype)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from codegen.codes import INT8
 from codegen.ir.graph import Const
 from codegen.numerics.exact import NumericsError
 
@@ -21,9 +22,9 @@ def quantized_constant(constant: Const, axis: int | None) -> Const:
         raise NumericsError("its constant has values that are not finite")
     others = None if axis is None else tuple(i for i in range(values.ndim) if i != axis)
     largest = np.abs(values).max(axis=others, initial=0.0)
-    scale = np.where(largest > 0, largest / 127.0, 1.0).astype(np.float32)
+    scale = np.where(largest > 0, largest / INT8.high, 1.0).astype(np.float32)
     smallest = np.float32(np.finfo(np.float32).tiny)
     scale = np.maximum(scale, smallest)
     made = Const(values, scale.reshape(-1), None, 0 if axis is None else axis)
-    codes = np.clip(np.rint(values / made.per_axis(scale.reshape(-1)).astype(np.float64)), -127, 127)
-    return Const(codes.astype(np.int8), scale.reshape(-1), None, made.axis, constant.origin)
+    codes = np.clip(np.rint(values / made.per_axis(scale.reshape(-1)).astype(np.float64)), -INT8.high, INT8.high)
+    return Const(codes.astype(INT8.dtype), scale.reshape(-1), None, made.axis, constant.origin)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, UINT8, CodeType
 from codegen.ir.time import TimeGraph, TimeNode
 from codegen.ir.view import View
 
@@ -21,14 +22,20 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class QParams:
-    """real = scale * (code - zero_point). `scale` is a float32 value; codes and zero point are int8.
+    """real = scale * (code - zero_point). `scale` is a float32 value; codes and zero point are of `type`.
 
-    Tensors that are uint8 in the model have codes and zero point shifted by -128; `unsigned` says so to the border.
+    Tensors that are uint8 in the model have codes and zero point less SHIFT; `unsigned` says so to the border.
     """
 
     scale: float
     zero_point: int
     unsigned: bool = False
+    type: CodeType = INT8
+
+    @property
+    def border(self) -> CodeType:
+        """The type of its codes in the model."""
+        return UINT8 if self.unsigned else self.type
 
     def same_codes(self, other: QParams) -> bool:
         """Whether equal codes mean equal reals."""
@@ -77,7 +84,7 @@ class Const:
 class Tensor:
     """A stored stream: `length` frames (for the traced clip length) of `frame_shape`, C order.
 
-    An element is one byte (a code), or four (an int32 accumulator that goes straight to the caller).
+    An element is a code, or an int32 accumulator that goes straight to the caller.
     """
 
     name: str
@@ -85,7 +92,7 @@ class Tensor:
     length: int
     qparams: QParams | None = None
     onnx_name: str = ""
-    element_bytes: int = 1
+    type: CodeType = INT8
 
     @property
     def frame_elements(self) -> int:
@@ -93,7 +100,7 @@ class Tensor:
 
     @property
     def frame_bytes(self) -> int:
-        return self.frame_elements * self.element_bytes
+        return self.frame_elements * self.type.bytes
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,12 @@ class Port:
     @property
     def unsigned(self) -> bool:
         """Whether the codes at the border are uint8, also where nothing says what they mean."""
-        return self.dtype == "uint8" or bool(self.qparams and self.qparams.unsigned)
+        return self.border == UINT8
+
+    @property
+    def border(self) -> CodeType:
+        """The type of the codes that callers pass or get, also where nothing says what they mean."""
+        return UINT8 if self.dtype == UINT8.name else self.qparams.border if self.qparams else INT8
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.codes import INT8
 from codegen.numerics.exact import check_scale, requantize_exact
 from codegen.numerics.reference import Float32Array, Int8Array, Int64Array, check_bounds
 
@@ -81,10 +82,10 @@ class RequantParams:
         return result
 
     def _limit(self, code: Int64Array) -> Int8Array:
-        return np.clip(code, self.lo, self.hi).astype(np.int8)
+        return np.clip(code, self.lo, self.hi).astype(INT8.dtype)
 
 
-def exact_params(scale: Float32Array, zero_point: int, lo: int = -128, hi: int = 127) -> RequantParams:
+def exact_params(scale: Float32Array, zero_point: int, lo: int = INT8.low, hi: int = INT8.high) -> RequantParams:
     """Form E for float32 scales [C]: right for every accumulator, slow. Raises NumericsError on a bad scale."""
     check_bounds(lo, hi)
     scales = np.atleast_1d(np.asarray(scale, np.float32))

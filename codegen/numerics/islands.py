@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.codes import INT8
 from codegen.numerics.exact import NumericsError
 from codegen.numerics.pairs import pair_codes
 from codegen.numerics.reference import Int8Array, Int64Array, Quant, quantize
@@ -41,7 +42,7 @@ class IslandParams:
 
     def apply(self, a: Int64Array, b: Int64Array) -> Int8Array:
         """Codes of two code arrays; equal to rt_island_s8."""
-        left, right = self.table_a[a + 128], self.table_b[b + 128]
+        left, right = self.table_a[a - INT8.low], self.table_b[b - INT8.low]
         return pair_codes(self, (left * right if self.product else left + right) + self.rounding, a, b)
 
 
@@ -56,7 +57,7 @@ def pair_table(
 
 
 def fit_island(
-    kind: str, left: NDArray[np.float32], right: NDArray[np.float32], qy: Quant, lo: int = -128, hi: int = 127
+    kind: str, left: NDArray[np.float32], right: NDArray[np.float32], qy: Quant, lo: int = INT8.low, hi: int = INT8.high
 ) -> IslandParams:
     """Tables equal to `pair_table` on every pair. Raises NumericsError where more than MAX_EXCEPTIONS pairs differ."""
     wanted = pair_table(kind, left, right, qy, lo, hi)
@@ -64,13 +65,13 @@ def fit_island(
     if not (np.isfinite(f).all() and np.isfinite(g).all()):
         raise NumericsError("a function that is infinite or undefined for some codes")
     best: IslandParams | None = None
-    codes = np.arange(-128, 128)
+    codes = INT8.values()
     for table_a, table_b, shift in _tables(kind == "Mul", f, g, qy[0]):
         rounding, parity, flip = _constants(kind == "Mul", table_a, table_b, wanted, shift, qy[1])
         params = IslandParams(kind == "Mul", table_a, table_b, rounding, parity, flip, shift, lo, hi)
-        got = params.apply(np.repeat(codes, 256), np.tile(codes, 256)).reshape(256, 256)
+        got = params.apply(np.repeat(codes, INT8.count), np.tile(codes, INT8.count)).reshape(INT8.count, INT8.count)
         wrong = np.argwhere(got != wanted)[: MAX_EXCEPTIONS + 1]
-        found = replace(params, exceptions=tuple((int(i) * 256 + int(j), int(wanted[i, j])) for i, j in wrong))
+        found = replace(params, exceptions=tuple((int(i) * INT8.count + int(j), int(wanted[i, j])) for i, j in wrong))
         if best is None or len(found.exceptions) < len(best.exceptions):
             best = found
         if not best.exceptions:
@@ -88,8 +89,8 @@ def _constants(
     Each is in the middle of what all pairs allow, or of the smallest violation where none satisfies all.
     """
     total = (table_a[:, None] * table_b if product else table_a[:, None] + table_b).reshape(-1)
-    places = wanted.reshape(-1).astype(np.int64) + 128
-    least, most = np.full(256, UNBOUNDED), np.full(256, -UNBOUNDED)
+    places = wanted.reshape(-1).astype(np.int64) - INT8.low
+    least, most = np.full(INT8.count, UNBOUNDED), np.full(INT8.count, -UNBOUNDED)
     np.minimum.at(least, places, total)
     np.maximum.at(most, places, total)
     above = np.minimum.accumulate(least[::-1])[::-1]
@@ -98,10 +99,12 @@ def _constants(
     chosen = []
     for odd in (0, 1):
         codes = [
-            v for v in range(-127, 128) if v % 2 == odd and above[v + 128] < UNBOUNDED and below[v + 127] > -UNBOUNDED
+            v
+            for v in range(INT8.low + 1, INT8.high + 1)
+            if v % 2 == odd and above[v - INT8.low] < UNBOUNDED and below[v - 1 - INT8.low] > -UNBOUNDED
         ]
-        low = max(((v << shift) - int(above[v + 128]) for v in codes), default=half)
-        high = min(((v << shift) - 1 - int(below[v + 127]) for v in codes), default=half)
+        low = max(((v << shift) - int(above[v - INT8.low]) for v in codes), default=half)
+        high = min(((v << shift) - 1 - int(below[v - 1 - INT8.low]) for v in codes), default=half)
         chosen.append((low + high) // 2)
     even, odd_constant = chosen
     if even >= odd_constant:
@@ -133,7 +136,7 @@ def _linear_tables(
     f: NDArray[np.float64], g: NDArray[np.float64], scale: float, swapped: bool
 ) -> Iterator[tuple[Int64Array, Int64Array, int]]:
     """Products in which one side is the codes times a step: its few bits leave many for the other side."""
-    step = (f[-1] - f[0]) / 255.0
+    step = (f[-1] - f[0]) / (INT8.count - 1)
     if step == 0.0 or np.abs(f / step - np.rint(f / step)).max() > 1e-3:
         return
     codes = _rounded(f / step)

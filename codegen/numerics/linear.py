@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from codegen.codes import INT8
 from codegen.numerics.exact import NumericsError
 from codegen.numerics.forms import mul_high
 from codegen.numerics.prover import choose_layout, prove_steps
@@ -23,7 +24,7 @@ from codegen.numerics.reference import (
 )
 from codegen.numerics.thresholds import ratio_thresholds
 
-SATURATING_RATIO = 256
+SATURATING_RATIO = INT8.count
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class LinearParams:
         codes = np.clip((p - ((odd * self.parity) >> 32)) >> self.right_shift, self.lo, self.hi)
         for value, code in self.exceptions:
             codes = np.where(values == value, code, codes)
-        result: Int8Array = codes.astype(np.int8)
+        result: Int8Array = codes.astype(INT8.dtype)
         return result
 
 
@@ -109,17 +110,19 @@ class MulParams:
         return self.linear.apply((np.asarray(a, np.int64) - self.zero_a) * (np.asarray(b, np.int64) - self.zero_b))
 
 
-def fit_mul(qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127, *, total: bool = False) -> MulParams:
+def fit_mul(
+    qa: Quant, qb: Quant, qy: Quant, lo: int = INT8.low, hi: int = INT8.high, *, total: bool = False
+) -> MulParams:
     """Parameters equal to `reference.mul` for all 65,536 pairs of codes. Raises NumericsError on a bad scale."""
     (_, za), (_, zb), (_, zy) = check_quant(qa), check_quant(qb), check_quant(qy)
     check_bounds(lo, hi)
-    corners = [(a - za) * (b - zb) for a in (-128, 127) for b in (-128, 127)]
+    corners = [(a - za) * (b - zb) for a in INT8.bounds for b in INT8.bounds]
     fitted = fit_ratio(mul_ratio(qa, qb, qy), min(corners), max(corners), zy, lo=lo, hi=hi, total=total)
     return MulParams(za, zb, fitted)
 
 
-def fit_average(qx: Quant, qy: Quant, count: int, lo: int = -128, hi: int = 127) -> LinearParams:
+def fit_average(qx: Quant, qy: Quant, count: int, lo: int = INT8.low, hi: int = INT8.high) -> LinearParams:
     """Parameters equal to `reference.average` for every sum of up to `count` elements (code - x zero point)."""
     (_, zx), (_, zy) = check_quant(qx), check_quant(qy)
     check_bounds(lo, hi)
-    return fit_ratio(average_ratio(qx, qy, count), count * (-128 - zx), count * (127 - zx), zy, lo=lo, hi=hi)
+    return fit_ratio(average_ratio(qx, qy, count), count * (INT8.low - zx), count * (INT8.high - zx), zy, lo=lo, hi=hi)

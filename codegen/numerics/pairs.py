@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from codegen.codes import INT8
 from codegen.numerics.exact import fraction
 from codegen.numerics.linear import MulParams, fit_mul
 from codegen.numerics.reference import CODES, Int8Array, Int64Array, Quant, add, check_bounds, check_quant
@@ -50,8 +51,8 @@ def pair_codes(p: PairRounding, total: Int64Array, a: Int64Array, b: Int64Array)
     odd = ((total >> p.shift) ^ p.flip) & 1
     codes = np.clip((total - odd * p.parity) >> p.shift, p.lo, p.hi)
     for pair, code in p.exceptions:
-        codes = np.where((a + 128) * 256 + b + 128 == pair, code, codes)
-    result: Int8Array = codes.astype(np.int8)
+        codes = np.where((a - INT8.low) * INT8.count + b - INT8.low == pair, code, codes)
+    result: Int8Array = codes.astype(INT8.dtype)
     return result
 
 
@@ -126,9 +127,9 @@ def _limited_ratios(qa: Quant, qb: Quant, qy: Quant) -> tuple[Fraction, Fraction
     """
     ratio_a, ratio_b = fraction(qa[0]) / fraction(qy[0]), fraction(qb[0]) / fraction(qy[0])
     smaller, larger = sorted((ratio_a, ratio_b))
-    if larger > SATURATING_RATIO + 256 * smaller:
+    if larger > SATURATING_RATIO + INT8.count * smaller:
         new_smaller = min(smaller, SATURATING_RATIO)
-        limits = {larger: SATURATING_RATIO + 256 * new_smaller, smaller: new_smaller}
+        limits = {larger: SATURATING_RATIO + INT8.count * new_smaller, smaller: new_smaller}
         return min(ratio_a, limits[ratio_a]), min(ratio_b, limits[ratio_b])
     factor = min(Fraction(1), LARGEST_RATIO / larger)
     return ratio_a * factor, ratio_b * factor
@@ -221,7 +222,7 @@ def _add_exceptions(params: AddParams, table: _Table) -> AddParams:
 
 
 def fit_add(
-    qa: Quant, qb: Quant, qy: Quant, lo: int = -128, hi: int = 127, *, sign_b: int = 1, total: bool = False
+    qa: Quant, qb: Quant, qy: Quant, lo: int = INT8.low, hi: int = INT8.high, *, sign_b: int = 1, total: bool = False
 ) -> AddParams:
     """Parameters equal to `reference.add` for all 65,536 pairs; sign_b = -1 subtracts, `total` as there.
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.codes import INT8
 from codegen.numerics.exact import INT32_MAX, INT32_MIN, NumericsError, check_scale
 from codegen.numerics.forms import RequantParams, exact_params, mul_high
 from codegen.numerics.reference import Float32Array, Int64Array, check_bounds
@@ -332,8 +333,8 @@ def prove_layer(
     acc_hi: Int64Array,
     zero_point: int,
     *,
-    lo: int = -128,
-    hi: int = 127,
+    lo: int = INT8.low,
+    hi: int = INT8.high,
     target: str = "generic",
 ) -> Proof:
     """The cheapest form that equals the reference for every accumulator of every channel.

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.codes import INT8
 from codegen.numerics.exact import NumericsError, check_scale, fraction
 
 Int8Array = NDArray[np.int8]
@@ -21,21 +22,21 @@ Float32Array = NDArray[np.float32]
 Quant = tuple[float, int]
 UnaryFunction = Callable[[float], float]
 
-CODES: Int64Array = np.arange(-128, 128, dtype=np.int64)
+CODES: Int64Array = INT8.values()
 
 
 def check_quant(quant: Quant) -> tuple[np.float32, int]:
     """The pair with its scale as float32. Raises NumericsError on a bad scale or a zero point outside int8."""
     scale, zero_point = quant
-    if not -128 <= int(zero_point) <= 127:
-        raise NumericsError(f"zero point {zero_point} found; int8 allows -128..127")
+    if not INT8.holds(int(zero_point), int(zero_point)):
+        raise NumericsError(f"zero point {zero_point} found; {INT8.name} allows {INT8.low}..{INT8.high}")
     return check_scale(scale), int(zero_point)
 
 
 def check_bounds(lo: int, hi: int) -> None:
-    """Raises NumericsError unless -128 <= lo <= hi <= 127."""
-    if not -128 <= lo <= hi <= 127:
-        raise NumericsError(f"code bounds {lo}..{hi} found; they must be ordered and inside -128..127")
+    """Raises NumericsError unless lo <= hi are codes."""
+    if not (lo <= hi and INT8.holds(lo, hi)):
+        raise NumericsError(f"code bounds {lo}..{hi} found; they must be ordered and inside {INT8.low}..{INT8.high}")
 
 
 def scale_product(
@@ -87,7 +88,7 @@ def requantize_value(acc: Int64Array, scale: Float32Array | np.float32, low: int
 
 
 def requantize(
-    acc: Int64Array, scale: Float32Array | np.float32, zero_point: int, lo: int = -128, hi: int = 127
+    acc: Int64Array, scale: Float32Array | np.float32, zero_point: int, lo: int = INT8.low, hi: int = INT8.high
 ) -> Int8Array:
     """Codes of Conv, Gemm, MatMul and GlobalAveragePool accumulators.
 
@@ -97,7 +98,7 @@ def requantize(
     acc = np.asarray(acc, np.int64)
     if acc.size and (acc.min() < -(2**31) or acc.max() >= 2**31):
         raise NumericsError("accumulator outside int32")
-    return (requantize_value(acc, scale, lo - zero_point, hi - zero_point) + zero_point).astype(np.int8)
+    return (requantize_value(acc, scale, lo - zero_point, hi - zero_point) + zero_point).astype(INT8.dtype)
 
 
 def ratio_boundaries(ratio: Fraction, low: int, high: int, tie: int = 0) -> Int64Array:
@@ -126,7 +127,15 @@ def mul_ratio(a: Quant, b: Quant, y: Quant) -> Fraction:
 
 
 def mul(
-    a: Int64Array, b: Int64Array, qa: Quant, qb: Quant, qy: Quant, *, lo: int = -128, hi: int = 127, total: bool = False
+    a: Int64Array,
+    b: Int64Array,
+    qa: Quant,
+    qb: Quant,
+    qy: Quant,
+    *,
+    lo: int = INT8.low,
+    hi: int = INT8.high,
+    total: bool = False,
 ) -> Int8Array:
     """Codes of a * b: the exact real product, one rounding, then the zero point. a, b: codes, broadcast.
 
@@ -135,7 +144,7 @@ def mul(
     (_, za), (_, zb), (_, zy) = check_quant(qa), check_quant(qb), check_quant(qy)
     check_bounds(lo, hi)
     product = (np.asarray(a, np.int64) - za) * (np.asarray(b, np.int64) - zb)
-    return (round_ratio(product, mul_ratio(qa, qb, qy), lo - zy, hi - zy, zy * total) + zy).astype(np.int8)
+    return (round_ratio(product, mul_ratio(qa, qb, qy), lo - zy, hi - zy, zy * total) + zy).astype(INT8.dtype)
 
 
 def add_integers(qa: Quant, qb: Quant, qy: Quant, sign_b: int = 1) -> tuple[int, int, int]:
@@ -152,8 +161,8 @@ def add(
     qb: Quant,
     qy: Quant,
     *,
-    lo: int = -128,
-    hi: int = 127,
+    lo: int = INT8.low,
+    hi: int = INT8.high,
     sign_b: int = 1,
     total: bool = False,
 ) -> Int8Array:
@@ -175,7 +184,7 @@ def add(
     tie_or_above = 2 * rest + ((value + zy * total) & 1)  # half to even: above the half, or at it with an odd floor
     value = value + (tie_or_above > denominator).astype(np.int64)
     codes: Int64Array = np.clip(value, lo - zy, hi - zy).astype(np.int64) + zy
-    return codes.astype(np.int8)
+    return codes.astype(INT8.dtype)
 
 
 def average_ratio(x: Quant, y: Quant, count: int) -> Fraction:
@@ -185,7 +194,9 @@ def average_ratio(x: Quant, y: Quant, count: int) -> Fraction:
     return fraction(x[0]) / fraction(y[0]) / count
 
 
-def average(total: Int64Array, count: int, qx: Quant, qy: Quant, *, lo: int = -128, hi: int = 127) -> Int8Array:
+def average(
+    total: Int64Array, count: int, qx: Quant, qy: Quant, *, lo: int = INT8.low, hi: int = INT8.high
+) -> Int8Array:
     """Codes of AveragePool: `total`, the sum of (code - x zero point) over a window, by `count`, one rounding.
 
     A padded element counts as 0; whether it is in `count` is the operator's count_include_pad. A declared deviation
@@ -193,7 +204,7 @@ def average(total: Int64Array, count: int, qx: Quant, qy: Quant, *, lo: int = -1
     """
     (_, _), (_, zy) = check_quant(qx), check_quant(qy)
     check_bounds(lo, hi)
-    return (round_ratio(total, average_ratio(qx, qy, count), lo - zy, hi - zy) + zy).astype(np.int8)
+    return (round_ratio(total, average_ratio(qx, qy, count), lo - zy, hi - zy) + zy).astype(INT8.dtype)
 
 
 def dequantize(codes: Int64Array, quant: Quant) -> Float32Array:
@@ -203,7 +214,7 @@ def dequantize(codes: Int64Array, quant: Quant) -> Float32Array:
         return (np.asarray(codes, np.int64) - zero_point).astype(np.float32) * scale
 
 
-def quantize(values: Float32Array, quant: Quant, lo: int = -128, hi: int = 127) -> Int8Array:
+def quantize(values: Float32Array, quant: Quant, lo: int = INT8.low, hi: int = INT8.high) -> Int8Array:
     """clamp(rint(f32(x / scale)) + zp), the division in float32; no NaN. Source: ONNX QuantizeLinear."""
     scale, zero_point = check_quant(quant)
     check_bounds(lo, hi)
@@ -211,7 +222,7 @@ def quantize(values: Float32Array, quant: Quant, lo: int = -128, hi: int = 127) 
         ratio = np.asarray(values, np.float32) / scale
     clamped = np.minimum(np.maximum(ratio, np.float32(lo - zero_point)), np.float32(hi - zero_point))
     codes: Int64Array = np.rint(clamped).astype(np.int64) + zero_point
-    return codes.astype(np.int8)
+    return codes.astype(INT8.dtype)
 
 
 def chain(*functions: UnaryFunction) -> UnaryFunction:
@@ -226,7 +237,7 @@ def chain(*functions: UnaryFunction) -> UnaryFunction:
     return composed
 
 
-def unary_table(function: UnaryFunction, qx: Quant, qy: Quant, lo: int = -128, hi: int = 127) -> Int8Array:
+def unary_table(function: UnaryFunction, qx: Quant, qy: Quant, lo: int = INT8.low, hi: int = INT8.high) -> Int8Array:
     """int8 [256]: Q(f32(f(DQ(code)))) for code -128..127, entry code + 128.
 
     `function` works on Python floats with the math module (never numpy's vector functions: they change with the

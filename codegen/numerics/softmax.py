@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from codegen.codes import INT8
 from codegen.numerics.exact import NumericsError
 from codegen.numerics.reference import Int8Array, Int64Array, Quant, check_bounds, check_quant
 
@@ -26,7 +27,7 @@ FLOAT_PATH_ERROR = 2.0**-20
 
 def _exponentials(x_scale: np.float32, bits: int) -> Int64Array:
     """T[d], d = 0..255, by Python's math.exp: the same on every processor to the last unit of 2^-b."""
-    return np.array([round(2**bits * math.exp(-d * float(x_scale))) for d in range(256)], np.int64)
+    return np.array([round(2**bits * math.exp(-d * float(x_scale))) for d in range(INT8.count)], np.int64)
 
 
 def _table_bits(length: int) -> int:
@@ -61,11 +62,11 @@ class SoftmaxParams:
         unit = (total * self.scale_mantissa) >> 16
         value, rest = np.divmod(self.table[difference] << self.quotient_bits, unit)
         value = value + (2 * rest + (value & 1) > unit)
-        codes: Int8Array = np.clip(value + self.zero_point, self.lo, self.hi).astype(np.int8)
+        codes: Int8Array = np.clip(value + self.zero_point, self.lo, self.hi).astype(INT8.dtype)
         return codes
 
 
-def fit_softmax(qx: Quant, qy: Quant, length: int, lo: int = -128, hi: int = 127) -> SoftmaxParams:
+def fit_softmax(qx: Quant, qy: Quant, length: int, lo: int = INT8.low, hi: int = INT8.high) -> SoftmaxParams:
     """Tables for rows of `length` codes. Raises NumericsError unless the result is within one code of the real softmax.
 
     Error in codes, to first order: entry 2^-(b+1) / y scale; at most `span` codes times the relative errors of the sum
@@ -80,7 +81,7 @@ def fit_softmax(qx: Quant, qy: Quant, length: int, lo: int = -128, hi: int = 127
     mantissa, exponent = math.frexp(scale)
     quotient_bits = -exponent if mantissa > 0.5 else 1 - exponent
     scale_mantissa = round(scale * 2 ** (16 + quotient_bits))
-    span = min(1 / scale, 256.0)
+    span = min(1 / scale, float(INT8.count))
     relative = (length - 1) * 2.0 ** -(bits + 1) + abs(scale_mantissa * 2.0 ** -(16 + quotient_bits) / scale - 1)
     relative += 2.0 ** (1 - bits) + FLOAT_PATH_ERROR
     error = 2.0 ** -(bits + 1) / scale + 1.01 * span * relative
@@ -109,7 +110,7 @@ class LogSoftmaxParams:
         """Codes of rows int8 [..., n]; equal to rt_log_softmax_s8."""
         difference, total = _row_sums(np.asarray(x, np.int64), self.table)
         value = (1 << (self.shift - 1)) - self._log(total) - self.difference[difference]
-        codes: Int8Array = np.clip((value >> self.shift) + self.zero_point, self.lo, self.hi).astype(np.int8)
+        codes: Int8Array = np.clip((value >> self.shift) + self.zero_point, self.lo, self.hi).astype(INT8.dtype)
         return codes
 
     def _log(self, total: Int64Array) -> Int64Array:
@@ -124,7 +125,7 @@ class LogSoftmaxParams:
         return result
 
 
-def fit_log_softmax(qx: Quant, qy: Quant, length: int, lo: int = -128, hi: int = 127) -> LogSoftmaxParams:
+def fit_log_softmax(qx: Quant, qy: Quant, length: int, lo: int = INT8.low, hi: int = INT8.high) -> LogSoftmaxParams:
     """Tables for rows of `length` codes. Raises NumericsError unless within one code of the real log-softmax.
 
     Error in codes: relative error of the sum, and 2^-19 for the logarithm, over y scale; then half a unit of 2^-shift
@@ -144,7 +145,7 @@ def fit_log_softmax(qx: Quant, qy: Quant, length: int, lo: int = -128, hi: int =
             f"log-softmax over {length} elements with output scale {scale:.9g} would be {error:.3g} codes off"
         )
     far = 2.0**29  # beyond every code (512 * 2^16), and sums of two stay inside int32
-    difference = [round(min(d * float(x_scale) / scale * 2**shift, far)) for d in range(256)]
+    difference = [round(min(d * float(x_scale) / scale * 2**shift, far)) for d in range(INT8.count)]
     logs = [round(math.log1p(2.0**-i) / scale * 2**shift) for i in range(LOG_STEPS + 1)]
     tables: list[NDArray[np.int64]] = [np.array(part, np.int64) for part in (difference, logs)]
     return LogSoftmaxParams(_exponentials(x_scale, bits), tables[0], tables[1], bits, shift, zero_point, lo, hi, error)

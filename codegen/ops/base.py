@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, CodeType
 from codegen.ir.op import Op
 from codegen.numerics import reference as numeric
 
@@ -20,9 +21,11 @@ STAGES = ("accumulator", "requantized", "activated", "pooled")
 
 @dataclass(frozen=True, eq=False)
 class KernelOp(Op):
-    """An operator on int8 codes that has a C kernel. `final` is the stage that it writes to its output tensor."""
+    """An operator on int8 codes that has a C kernel. `final` is the stage that it writes to its output tensor,
+    `type` that of the codes it reads and writes."""
 
     final: ClassVar[str] = "activated"
+    type: CodeType = field(default=INT8, kw_only=True)
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         """Whole-clip numpy result; `xs` and the result are int8 [frames, *frame_shape]."""
@@ -37,9 +40,9 @@ class KernelOp(Op):
         return None
 
     def code_bounds(self) -> tuple[int, int]:
-        """Bounds of the codes that it writes: int8, or those of a fused Relu or Clip."""
+        """Bounds of the codes that it writes: all of its type, or those of a fused Relu or Clip."""
         r = self.rounding()
-        return (-128, 127) if r is None else (r.lo, r.hi)
+        return self.type.bounds if r is None else (r.lo, r.hi)
 
 
 def rounding_stages(

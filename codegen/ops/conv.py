@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.ir.geometry import Geometry, conv_macs, describe_convolution, window_length
 from codegen.ir.time import Rule
 from codegen.numerics import reference as numeric
@@ -24,8 +25,8 @@ class Requantize:
 
     scale: npt.NDArray[np.float32]
     zero_point: int
-    lo: int = -128
-    hi: int = 127
+    lo: int = INT8.low
+    hi: int = INT8.high
 
     def over(self, interval: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Rounding:
         """The rounding of accumulators in an interval per channel."""
@@ -123,7 +124,7 @@ def accumulator_bounds(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Per row of w [Co, K] the least and greatest bias + sum((x - zero point) * w) over all int8 x and partial sums."""
     w = w.astype(np.int64)
-    low, high = -128 - x_zero_point, 127 - x_zero_point
+    low, high = INT8.low - x_zero_point, INT8.high - x_zero_point
     least = np.minimum(w * low, w * high).sum(axis=1)
     most = np.maximum(w * low, w * high).sum(axis=1)
     return bias + least, bias + most

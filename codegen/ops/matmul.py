@@ -67,7 +67,7 @@ class MatMulS8(KernelOp):
 
     def interval(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Per channel the least and greatest accumulator that any codes can give."""
-        low, high = (np.asarray([end - zero for zero in self.zero_points], np.int64) for end in (-128, 127))
+        low, high = (np.asarray([end - zero for zero in self.zero_points], np.int64) for end in self.type.bounds)
         if self.weights is None:
             corners = [x * y for x in (int(low[0]), int(high[0])) for y in (int(low[1]), int(high[1]))]
             return np.asarray([self.terms * min(corners)]), np.asarray([self.terms * max(corners)])

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.ir.time import Join, Reduce, Rule, Upsample, Window
 from codegen.ir.view import Piece
 from codegen.ops.base import Codes, KernelOp, Stages
@@ -62,12 +63,12 @@ class PadFrames(KernelOp):
     def reference(self, xs: Sequence[Codes]) -> Codes:
         x = xs[0].reshape(xs[0].shape[0], *self.frame_in)
         if x.shape[0] == 0:  # nothing becomes of an empty sequence, in every operator
-            return np.zeros((0, *self.frame_out), np.int8)
+            return np.zeros((0, *self.frame_out), x.dtype)
         for axis, (a, b) in enumerate((self.time, *self.frame)):
             # Step j is step j - a of the input, also where a crop at one end takes all and a pad at the other adds.
             source = np.arange(max(0, x.shape[axis] + a + b)) - a
             inside = ((source >= 0) & (source < x.shape[axis])).reshape([-1] + [1] * (x.ndim - axis - 1))
-            x = np.where(inside, x.take(np.clip(source, 0, x.shape[axis] - 1), axis=axis), np.int8(self.code))
+            x = np.where(inside, x.take(np.clip(source, 0, x.shape[axis] - 1), axis=axis), x.dtype.type(self.code))
         return x
 
     def describe(self) -> str:
@@ -103,7 +104,7 @@ class ConcatS8(KernelOp):
         tables = self.tables or (None,) * len(xs)
         parts = []
         for x, n, table in zip(xs, self.sizes, tables, strict=True):
-            codes = x if table is None else table[x.astype(np.int64) + 128]
+            codes = x if table is None else table[x.astype(np.int64) - INT8.low]
             parts.append(codes.reshape(x.shape[0], self.outer, n, self.inner))
         return np.concatenate(parts, axis=2)
 

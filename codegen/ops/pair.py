@@ -34,7 +34,7 @@ class PairS8(KernelOp):
         return self._rounded(xs, *self.bounds)
 
     def stages(self, xs: Sequence[Codes]) -> Stages:
-        codes = self._rounded(xs, -128, 127)
+        codes = self._rounded(xs, *self.type.bounds)
         made: Stages = {"requantized": codes, self.final: np.clip(codes, *self.bounds)}
         if self.kind != "Mul":
             return made
@@ -73,7 +73,7 @@ class IslandS8(KernelOp):
     def reference(self, xs: Sequence[Codes]) -> Codes:
         qy = (self.y.scale, self.y.zero_point)
         tables = np.stack([pair_table(self.kind, f, g, qy, *self.bounds) for f, g in self.reals])
-        a, b = (x.reshape(xs[0].shape[0], -1, self.island_of.size).astype(np.int64) + 128 for x in xs)
+        a, b = (x.reshape(xs[0].shape[0], -1, self.island_of.size).astype(np.int64) - self.type.low for x in xs)
         codes: Codes = tables[self.island_of.astype(np.int64), a, b]
         return codes.reshape(xs[0].shape)
 

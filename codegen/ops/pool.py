@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.ir.geometry import Geometry, window_length
 from codegen.ir.graph import QParams
 from codegen.ir.time import Rule, Window
@@ -27,7 +28,7 @@ class MaxPoolS8(KernelOp):
         return self.geometry.time
 
     def pad_code(self) -> int:
-        return -128
+        return self.type.low
 
     def describe(self) -> str:
         return self.geometry.describe()
@@ -35,7 +36,7 @@ class MaxPoolS8(KernelOp):
     def reference(self, xs: Sequence[Codes]) -> Codes:
         g = self.geometry
         x = xs[0].reshape(xs[0].shape[0], *g.size_in, self.channels)
-        patches = g.patches(x, -128, window_length(x.shape[0], g.time))
+        patches = g.patches(x, self.type.low, window_length(x.shape[0], g.time))
         best: Codes = patches.max(axis=(3, 4, 5))
         return best
 
@@ -52,7 +53,7 @@ class AveragePoolS8(KernelOp):
     count_include_pad: bool
     x: QParams
     y: QParams
-    bounds: tuple[int, int] = (-128, 127)
+    bounds: tuple[int, int] = INT8.bounds
     final = "pooled"
 
     def rule(self) -> Rule:
@@ -80,7 +81,7 @@ class AveragePoolS8(KernelOp):
 
     def stages(self, xs: Sequence[Codes]) -> Stages:
         total = self._sums(xs)
-        codes = self._rounded(total, xs[0].shape[0], -128, 127)
+        codes = self._rounded(total, xs[0].shape[0], *self.type.bounds)
         return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
 
     def code_bounds(self) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class AveragePoolS8(KernelOp):
 
     def _rounded(self, total: npt.NDArray[np.int64], length: int, lo: int, hi: int) -> Codes:
         divisors = self.divisors(length)
-        y = np.zeros(total.shape, np.int8)
+        y = np.zeros(total.shape, self.type.dtype)
         qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
         for count in np.unique(divisors):
             here = divisors == count

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
@@ -32,7 +33,7 @@ class ReduceS8(KernelOp):
     frames: int
     x: QParams
     y: QParams
-    bounds: tuple[int, int] = (-128, 127)
+    bounds: tuple[int, int] = INT8.bounds
     final = "pooled"
 
     def rule(self) -> Rule:
@@ -50,7 +51,7 @@ class ReduceS8(KernelOp):
 
     def interval(self) -> tuple[int, int]:
         """Sums of code - zero point that can occur."""
-        return self.count * (-128 - self.x.zero_point), self.count * (127 - self.x.zero_point)
+        return self.count * (self.x.type.low - self.x.zero_point), self.count * (self.x.type.high - self.x.zero_point)
 
     def rounding(self) -> Rounding | None:
         if self.kind != "Mean":
@@ -75,7 +76,7 @@ class ReduceS8(KernelOp):
         if self.kind in ("Max", "Min"):
             return super().stages(xs)
         total = self._sums(xs)
-        codes = self._rounded(total, -128, 127)
+        codes = self._rounded(total, *self.type.bounds)
         return {"accumulator": total, "requantized": codes, self.final: np.clip(codes, *self.bounds)}
 
     def code_bounds(self) -> tuple[int, int]:
@@ -178,7 +179,7 @@ class SlidingReduceS8(KernelOp):
         count = max(0, x.shape[0] - frames + 1)
         parts = [self.reduce.reference([x[j : j + frames]]) for j in range(count)]
         outer, _, inner = self.reduce.block
-        return np.concatenate(parts) if parts else np.zeros((0, outer, inner), np.int8)
+        return np.concatenate(parts) if parts else np.zeros((0, outer, inner), self.type.dtype)
 
     def stages(self, xs: Sequence[Codes]) -> Stages:
         frames = self.reduce.frames

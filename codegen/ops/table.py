@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from codegen.ops.base import Codes, KernelOp
 
+MOST_TABLES = 256  # `table_of` holds numbers of 8 bits
+
 
 @dataclass(frozen=True, eq=False)
 class LutS8(KernelOp):
@@ -19,7 +21,7 @@ class LutS8(KernelOp):
     table: npt.NDArray[np.int8]
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
-        codes: Codes = self.table[xs[0].astype(np.int64) + 128]
+        codes: Codes = self.table[xs[0].astype(np.int64) - self.type.low]
         return codes
 
 
@@ -32,7 +34,10 @@ class LutChannelsS8(KernelOp):
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         frames, *frame = xs[0].shape
-        x = xs[0].reshape(frames, prod(frame) // self.table_of.size, self.table_of.size).astype(np.int64) + 128
+        x = (
+            xs[0].reshape(frames, prod(frame) // self.table_of.size, self.table_of.size).astype(np.int64)
+            - self.type.low
+        )
         codes: Codes = self.tables[self.table_of.astype(np.int64), x]
         return codes.reshape(xs[0].shape)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from codegen.codes import shift_of
 from codegen.errors import input_error
 from codegen.ir.graph import Carried, Graph, Node, Port
 from codegen.ir.view import Piece
@@ -97,7 +98,7 @@ def _check_fit(graph: Graph, source: Port, target: Port, text: str) -> None:
     if not same_layout or target.decoding is not None:
         found = "input and output lie differently in memory, or the output is not quantized"
         raise input_error(STAGE, f"--state {text}", found, "quantized state of one layout")
-    sizes = {graph.tensors[port.tensor].frame_bytes for port in (source, target)}
+    sizes = {graph.tensors[port.tensor].frame_elements for port in (source, target)}
     if len(sizes) != 1:
         raise input_error(STAGE, f"--state {text}", "input and output have different sizes")
 
@@ -109,7 +110,7 @@ def _carried(source: Port, target: Port) -> Carried:
         table = None
     else:
         table = numeric.unary_table(lambda x: x, (a.scale, a.zero_point), (b.scale, b.zero_point))
-    zero = (-128 if source.unsigned else 0) if b is None else b.zero_point
+    zero = -shift_of(source.border.dtype) if b is None else b.zero_point
     return Carried(source.name, source.tensor, target.tensor, zero, table)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8
 from codegen.ir.geometry import Geometry
 from codegen.ir.graph import Graph
 from codegen.ir.time import Window
@@ -60,7 +61,7 @@ class Interval:
 
 def full(elements: int) -> Interval:
     """Any code."""
-    return Interval(np.full(elements, -128, np.int64), np.full(elements, 127, np.int64))
+    return Interval(np.full(elements, INT8.low, np.int64), np.full(elements, INT8.high, np.int64))
 
 
 def analyse(graph: Graph) -> dict[str, Interval]:
@@ -130,7 +131,7 @@ def _lut_channels(op: LutChannelsS8, xs: Sequence[Interval]) -> Interval:
 def _table_range(tables: npt.NDArray[np.int8], which: Values, x: Interval) -> Interval:
     """Least and greatest entry of tables[which] over the codes low..high."""
     cases, back = np.unique(np.stack([which, x.low, x.high]), axis=1, return_inverse=True)
-    parts = [tables[t, lo + 128 : hi + 129].astype(np.int64) for t, lo, hi in cases.T]
+    parts = [tables[t, lo - INT8.low : hi - INT8.low + 1].astype(np.int64) for t, lo, hi in cases.T]
     low, high = np.asarray([p.min() for p in parts]), np.asarray([p.max() for p in parts])
     back = back.reshape(-1)
     return Interval(low[back], high[back])
@@ -140,7 +141,7 @@ def _pair(op: PairS8, xs: Sequence[Interval]) -> Interval:
     """Add and Sub are monotone in each operand, Mul is bilinear: the corners hold both ends."""
 
     def codes(a: Values, b: Values) -> Values:
-        return _int64(op.reference([a.astype(np.int8)[None], b.astype(np.int8)[None]])[0])
+        return _int64(op.reference([a.astype(INT8.dtype)[None], b.astype(INT8.dtype)[None]])[0])
 
     return _monotone(codes, [(x.low, x.high) for x in xs])
 
@@ -174,7 +175,7 @@ def _reduce(op: ReduceS8, xs: Sequence[Interval]) -> Interval:
     """All elements least, all greatest: the reference itself, on `frames` equal frames."""
 
     def codes(frame: Values) -> Values:
-        frames = np.broadcast_to(frame.astype(np.int8), (op.frames if op.over_time else 1, frame.size))
+        frames = np.broadcast_to(frame.astype(INT8.dtype), (op.frames if op.over_time else 1, frame.size))
         return _int64(op.reference([frames])[0])
 
     return _monotone(codes, [(xs[0].low, xs[0].high)])
@@ -187,7 +188,7 @@ def _copy(op: Copy, xs: Sequence[Interval]) -> Interval:
 def _pad(op: PadFrames, xs: Sequence[Interval]) -> Interval:
     def padded(values: Values) -> Values:
         moved = PadFrames((0, 0), op.frame_in, op.frame, op.value, op.code)
-        return _int64(moved.reference([values.astype(np.int8)[None]])[0])
+        return _int64(moved.reference([values.astype(INT8.dtype)[None]])[0])
 
     made = Interval(padded(xs[0].low), padded(xs[0].high))
     return made.with_code(op.code) if max(op.time) > 0 else made

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from codegen.codes import INT8
 from codegen.ir.graph import Graph, Node
 from codegen.ir.view import View
 from codegen.ops.move import CollectS8
@@ -55,7 +56,7 @@ def _side_by_side(view: View, streamed: Graph, other: View, whole: Graph) -> boo
     size = a.frame_elements
     axes = [[(p.size, size if p.is_time else p.stride) for p in axis if p.size > 1] for axis in view.axes]
     same = axes == [[(p.size, p.stride) for p in axis if p.size > 1] for axis in other.axes]
-    return same and a.length * size == b.frame_elements and a.qparams == b.qparams and a.element_bytes == 1
+    return same and a.length * size == b.frame_elements and a.qparams == b.qparams and a.type == INT8
 
 
 def _cut(streamed: Graph, whole: Graph, name: str) -> Graph | None:

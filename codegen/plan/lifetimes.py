@@ -206,7 +206,7 @@ def _operand_leads(lives: Lives, node: Node, fresh: dict[str, str]) -> list[tupl
     found: list[tuple[str, int]] = []
     for operand, name in enumerate(node.inputs):
         lead = lives.choices[node.name].lead(operand) if node.inputs.count(name) == 1 else None
-        if lead is not None and y.element_bytes == 1 and fresh[y.name] == "arena" and fresh[name] in ("arena", "clip"):
+        if lead is not None and y.type.bytes == 1 and fresh[y.name] == "arena" and fresh[name] in ("arena", "clip"):
             found.append((name, lead))
     return found
 

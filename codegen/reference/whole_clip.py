@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, UINT8, from_stored, to_stored
 from codegen.ir.graph import Decoding, Graph, Port, QParams
 from codegen.ir.view import Piece, View
 from codegen.numerics import reference as numeric
@@ -74,10 +75,8 @@ def from_frames(frames: Array, view: View) -> Array:
 def quantize_input(x: Array, port: Port) -> Codes:
     """Border values of a graph input -> frames of int8 codes."""
     frames = to_frames(x, port.view)
-    if port.dtype == "uint8":
-        return (frames.astype(np.int16) - 128).astype(np.int8)
-    if port.dtype == "int8":
-        return frames.astype(np.int8)
+    if port.dtype in (INT8.name, UINT8.name):
+        return to_stored(frames.astype(port.dtype))
     q = port.qparams or QParams(1.0, 0)
     return numeric.quantize(frames.astype(np.float32), (q.scale, q.zero_point))
 
@@ -87,17 +86,15 @@ def dequantize_output(frames: Codes, port: Port) -> Array:
     if port.decoding is not None:
         return from_frames(_decoded(frames, port.decoding), port.view)
     x = from_frames(frames, port.view)
-    if port.dtype == "uint8":
-        return (x.astype(np.int16) + 128).astype(np.uint8)
-    if port.dtype == "int8" or port.qparams is None:
-        return x
+    if port.dtype in (INT8.name, UINT8.name) or port.qparams is None:
+        return from_stored(x, port.border)
     return numeric.dequantize(x.astype(np.int64), (port.qparams.scale, port.qparams.zero_point))
 
 
 def _decoded(frames: Array, decoding: Decoding) -> Array:
     """float32 values of frames of codes or accumulators."""
     if decoding.kind == "table":
-        return np.asarray(decoding.values[frames.astype(np.int64) + 128])
+        return np.asarray(decoding.values[frames.astype(np.int64) - INT8.low])
     channels = decoding.values.size
     real = frames.reshape(-1, channels).astype(np.float32) * decoding.values.astype(np.float32)
     return np.asarray(real.reshape(frames.shape))
@@ -108,14 +105,15 @@ def run_codes(graph: Graph, inputs: Mapping[str, Codes]) -> dict[str, Codes]:
     if not graph.carried:
         return _evaluate(graph, inputs)
     steps = len(next(iter(inputs.values())))
-    state = {c.tensor: np.full((1, graph.tensors[c.tensor].frame_elements), c.initial, np.int8) for c in graph.carried}
+    sizes = {c.tensor: graph.tensors[c.tensor].frame_elements for c in graph.carried}
+    state = {c.tensor: np.full((1, sizes[c.tensor]), c.initial, INT8.dtype) for c in graph.carried}
     results: list[dict[str, Codes]] = []
     for j in range(steps):
         values = _evaluate(graph, {name: x[j : j + 1] for name, x in inputs.items()} | state)
         results.append(values)
         for c in graph.carried:
             codes = values[c.source].reshape(1, -1)
-            state[c.tensor] = codes if c.table is None else c.table[codes.astype(np.int64) + 128]
+            state[c.tensor] = codes if c.table is None else c.table[codes.astype(np.int64) - INT8.low]
     if not results:
         return _evaluate(graph, {**inputs, **{name: x[:0] for name, x in state.items()}})
     return {name: np.concatenate([values[name] for values in results]) for name in results[0]}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from codegen.codes import to_stored
 from codegen.errors import printable
 from codegen.ir.graph import Graph, Node, Port
 from codegen.ops.base import KernelOp
@@ -194,7 +195,7 @@ def _add_outputs(model: onnx.ModelProto, graph: Graph) -> list[str]:
         if name not in inner or q is None or known.get(name) == TensorProto.FLOAT:
             continue
         if name not in known:
-            kind = TensorProto.UINT8 if q.unsigned else TensorProto.INT8
+            kind = helper.np_dtype_to_tensor_dtype(q.border.dtype)
             model.graph.output.append(helper.make_tensor_value_info(name, kind, None))
         names.append(name)
     return names
@@ -236,7 +237,7 @@ def _frames(x: Array, graph: Graph, name: str) -> Array | None:
         frames = whole_clip.to_frames(x, view)
     except ValueError:
         return None
-    return (frames.astype(np.int16) - 128).astype(np.int8) if frames.dtype == np.uint8 else frames
+    return to_stored(frames)
 
 
 def _count(

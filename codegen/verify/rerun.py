@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.codes import INT8, shift_of
 from codegen.ir.graph import Carried, Graph
 from codegen.ir.lengths import lengths_with_faults
 from codegen.plan.receptive_field import analyse
@@ -40,15 +41,15 @@ def steps(
 def _initial(zeros: Array, c: Carried) -> Array:
     if zeros.dtype == np.float32:
         return zeros
-    return np.full(zeros.shape, c.initial + (128 if zeros.dtype == np.uint8 else 0), zeros.dtype)
+    return np.full(zeros.shape, c.initial + shift_of(zeros.dtype), zeros.dtype)
 
 
 def _fed_back(value: Array, c: Carried) -> Array:
     if value.dtype == np.float32 or c.table is None:
         return value
-    shift = 0 if value.dtype == np.uint8 else 128
-    codes = c.table[value.astype(np.int64) + shift]
-    return np.asarray(codes.astype(np.int64) + (128 - shift)).astype(value.dtype)
+    shift = shift_of(value.dtype)
+    codes = c.table[value.astype(np.int64) - shift - INT8.low]
+    return np.asarray(codes.astype(np.int64) + shift).astype(value.dtype)
 
 
 def windows(clip: Graph, endless: Graph, feed: Mapping[str, Array], most: int = 64) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen import host, importing
+from codegen.codes import INT8, UINT8, shift_of
 from codegen.errors import input_error
 from codegen.frontend.load import save_cut
 from codegen.int8.builder import to_int8
@@ -208,8 +209,8 @@ def random_feed(graph: Graph, length: int | None = None, seed: int = SEED) -> di
     total = graph.clip_length or length or _legal_length(graph)
     feed: dict[str, Array] = {}
     for port in graph.inputs:
-        elements = graph.tensors[port.tensor].frame_bytes
-        frames = rng.integers(-128, 128, (total, elements)).astype(np.int8)
+        elements = graph.tensors[port.tensor].frame_elements
+        frames = INT8.random(rng, (total, elements))
         feed[port.name] = whole_clip.dequantize_output(frames, port)
     return feed
 
@@ -267,8 +268,8 @@ def _first_clip(x: Array, port: Port, steps: bool = False) -> Array:
     batched = x.ndim == len(port.shape) and port.view.time_axis != 0 and port.view.shape[0] == 1 and not steps
     if batched and x.shape[0] != 1:
         x = x[:1]
-    if x.dtype in (np.int8, np.uint8) and port.dtype == "float32" and port.qparams:
-        zero = port.qparams.zero_point + (128 if x.dtype == np.uint8 else 0)
+    if x.dtype in (INT8.dtype, UINT8.dtype) and port.dtype == "float32" and port.qparams:
+        zero = port.qparams.zero_point + shift_of(x.dtype)
         return ((x.astype(np.int32) - zero) * np.float32(port.qparams.scale)).astype(np.float32)
     return x
 

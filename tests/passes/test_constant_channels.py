@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from checks import Generated, Workshop
 
+from codegen.codes import INT32
 from codegen.emit.model import Compiled
 from codegen.frontend.read import read, require
 from codegen.int8.builder import to_int8
@@ -406,7 +407,7 @@ def test_accumulators_of_a_float_output_lose_inputs_only() -> None:
     net = Net(np.random.default_rng(0), (1, 4, 2), 4)
     net.add(first, ["x"], (1, 4, 3), Q)
     net.add(sums, ["t0"], (1, 4, 2), Q)
-    net.tensors["t1"] = replace(net.tensors["t1"], qparams=None, element_bytes=4)
+    net.tensors["t1"] = replace(net.tensors["t1"], qparams=None, type=INT32)
     graph = net.graph(["t1"])
     small = remove_constant_channels(graph)
     op = small.nodes[1].op

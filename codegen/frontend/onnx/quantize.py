@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from codegen.codes import INT8, UINT8, shift_of
 from codegen.errors import IMPORT, unsupported
 from codegen.frontend.load import OnnxNode
 from codegen.frontend.lower import Lowering
@@ -25,7 +26,7 @@ def qparams_of(node: OnnxNode, scale: Const | None, zero: Const | None, dtype: s
     value = float(np.float32(scale.array.ravel()[0]))
     check_scale(node, np.asarray([value]))
     zero_type = np.dtype(dtype or "uint8") if zero is None else zero.array.dtype
-    if zero_type not in (np.int8, np.uint8):
+    if zero_type not in (INT8.dtype, UINT8.dtype):
         raise unsupported(
             IMPORT,
             node.title,
@@ -34,8 +35,8 @@ def qparams_of(node: OnnxNode, scale: Const | None, zero: Const | None, dtype: s
             "Quantize with QInt8 or QUInt8 activations",
         )
     code = 0 if zero is None else int(zero.array.ravel()[0])
-    unsigned = zero_type == np.uint8
-    return QParams(value, code - 128 if unsigned else code, unsigned)
+    shift = shift_of(zero_type)
+    return QParams(value, code - shift, shift != 0)
 
 
 def check_scale(node: OnnxNode, scales: np.ndarray) -> None:
@@ -76,8 +77,8 @@ def lower_dequantize(node: OnnxNode, args: Sequence[View | Const | None], ctx: L
     if isinstance(x, View):
         stored = ctx.code_type(x)
         q = qparams_of(node, scale, zero if isinstance(zero, Const) else None, stored)
-        if stored is not None and q.unsigned != (stored == "uint8"):
-            found = f"a zero point of type {'uint8' if q.unsigned else 'int8'} for a tensor of type {stored}"
+        if stored is not None and q.border.name != stored:
+            found = f"a zero point of type {q.border.name} for a tensor of type {stored}"
             raise unsupported(IMPORT, node.title, found, "both must have one type", "Quantize the model again")
         return [ctx.elementwise(x, Dequantize(q), node)]
     assert isinstance(x, Const)
