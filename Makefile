@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-C_SOURCES := $(wildcard runtime_c/*.[ch] tests/*.[ch] tests/*/*.[ch])
+C_SOURCES := $(wildcard runtime_c/*.[ch] tests/*/*.[ch])
 
 .PHONY: help demo test lint clean
 .DELETE_ON_ERROR:

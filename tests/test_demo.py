@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 DEMO = ROOT / "examples" / "imu" / "demo.py"
 CLOSING = re.compile(r"^OK: (\d+) values, 0 mismatches$")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "codegen"
+from paths import ROOT
+
+PACKAGE = ROOT / "codegen"
 
 ALLOWED: dict[str, str] = {
     "ir": "",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from checks import run_tool
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
 DEPENDENCIES = sysconfig.get_paths()["purelib"]
 SHIPPED = [*(ROOT / "templates").rglob("*.j2"), *(ROOT / "runtime_c").glob("*.[ch]")]

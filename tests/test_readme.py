@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from checks import require_tool
+from paths import ROOT
 
 from codegen import Options, analyze, cli
 
-ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

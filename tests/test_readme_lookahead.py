@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import onnx
 import pytest
 from checks import Workshop
 from models import Act, Net
+from paths import ROOT
 
 from codegen import analyze
 from codegen.options import Options
 from codegen.pipeline import compile_model
 
-TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTION = TEXT.split("## Lookahead and history")[1].split("\n## ")[0]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from checks import Workshop
 from models import DIVERSE
+from paths import MLPERF_TINY
 
 from codegen.numerics.recheck import recheck_report
 from codegen.ops.base import KernelOp
@@ -26,7 +27,6 @@ from codegen.ops.transposed import ConvTransposeS8
 from codegen.options import Options
 from codegen.pipeline import build, compile_model
 
-MLPERF = Path(__file__).resolve().parents[3] / "shared" / "models" / "mlperf_tiny"
 FIVE = ["ad_autoencoder", "ic_resnet8", "kws_dscnn", "sww_streaming_dyn", "vww_mobilenet"]
 ROUNDS = (ConvS8, ConvTransposeS8, DenseOverTimeS8, MatMulS8)
 
@@ -49,11 +49,11 @@ def check(report: dict[str, Any], ops: list[KernelOp]) -> Counter[str]:
     return forms
 
 
-@pytest.mark.skipif(not MLPERF.is_dir(), reason="../shared/models is not there")
+@pytest.mark.skipif(not MLPERF_TINY.is_dir(), reason="../shared/models is not there")
 @pytest.mark.parametrize("name", FIVE)
 def test_mlperf_models(name: str, tmp_path: Path) -> None:
     """The stand-alone script proves the report again, and refuses it with any one number altered."""
-    compiled = compile_model(MLPERF / f"{name}_i8io.onnx", Options())
+    compiled = compile_model(MLPERF_TINY / f"{name}_i8io.onnx", Options())
     report = json.loads(json.dumps(compiled.report.to_json()))
     forms = check(report, [node.op for node in compiled.graph.nodes if isinstance(node.op, KernelOp)])
     assert not forms["E"], "the slow form is for nothing that occurs"
@@ -96,8 +96,8 @@ def test_altered_processor_features_build_the_same_bytes(shop: Workshop) -> None
     if not features:
         pytest.skip("numpy dispatches nothing on this processor")
     paths = [shop.save(make()) for make in DIVERSE.values()]
-    if MLPERF.is_dir():
-        paths.append(MLPERF / "ic_resnet8_i8io.onnx")
+    if MLPERF_TINY.is_dir():
+        paths.append(MLPERF_TINY / "ic_resnet8_i8io.onnx")
     environment = os.environ | {"NPY_DISABLE_CPU_FEATURES": " ".join(features)}
     command = [sys.executable, "-W", "ignore", "-c", script, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from kernels import Kernels
 from layers import CLASSES, Layer, critical, generate
+from paths import ROOT
 
 from codegen.numerics import reference
 from codegen.numerics.certificate import certificate, digest
@@ -205,7 +206,7 @@ def test_same_numbers_without_vector_extensions(tmp_path: Path) -> None:
     outputs = []
     for disable in ("", "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX AVX512_ICL"):
         environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": disable}
-        command = [sys.executable, "-W", "ignore", "-c", code, str(Path(__file__).parent)]
+        command = [sys.executable, "-W", "ignore", "-c", code, str(ROOT / "tests/support")]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checks import Generated, Workshop
+from paths import MLPERF_TINY
 
 from codegen.codes import INT32
 from codegen.emit.model import Compiled
@@ -39,7 +40,6 @@ from codegen.plan.kernels import PORTABLE, choose
 from codegen.plan.layout import layout
 from codegen.reference import whole_clip
 
-MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 Q = QParams(0.0625, 3)
 
 
@@ -446,7 +446,7 @@ def unpruned(path: Path) -> Graph:
 )
 def test_visual_wake_words_halves(model: str, macs: int, weights: int, shop: Workshop) -> None:
     """Real images: the C of the smaller model against the reference of the whole one."""
-    path = MODELS / f"{model}.onnx"
+    path = MLPERF_TINY / f"{model}.onnx"
     if not path.is_file():
         pytest.skip("the shared MLPerf Tiny models are not here")
     graph = unpruned(path)
@@ -455,7 +455,7 @@ def test_visual_wake_words_halves(model: str, macs: int, weights: int, shop: Wor
     assert work(small)[0] <= macs and work(small)[1] <= weights
     assert sum("removed" in note for note in small.notes) == 18
     host = shop.host(shop.build(path))
-    with np.load(MODELS / "vww_mobilenet_real.npz") as arrays:
+    with np.load(MLPERF_TINY / "vww_mobilenet_real.npz") as arrays:
         key = next(name for name in arrays.files if arrays[name].ndim == 4)
         images = arrays[key][:4]
     for image in images:

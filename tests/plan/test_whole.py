@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from checks import Workshop, assert_same
 from models import Net, causal_chain, image_clip
+from paths import MLPERF_TINY
 
 from codegen.errors import EXIT_INPUT, CodegenError
 from codegen.options import Options
@@ -15,7 +14,6 @@ from codegen.pipeline import compile_model, load_int8
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 
-MODELS = Path(__file__).parents[3] / "shared" / "models" / "mlperf_tiny"
 LAYER_BY_LAYER = {
     "ad_autoencoder": None,
     "ic_resnet8": 49152,
@@ -28,7 +26,7 @@ LAYER_BY_LAYER = {
 @pytest.mark.parametrize("name", LAYER_BY_LAYER)
 def test_mlperf_tiny_whole_equals_stream(shop: Workshop, name: str) -> None:
     """The same codes by rows and from one push, in reference and C; scratch is two neighbouring layers."""
-    path = MODELS / f"{name}_i8io.onnx"
+    path = MLPERF_TINY / f"{name}_i8io.onnx"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     streamed, whole = load_int8(path, Options()), load_int8(path, Options(plan="whole"))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from checks import require_tool, run_tool
+from paths import ROOT
 
 from codegen.kernels.window import MOST_TAPS
 
-ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 SANITIZERS = "-g -fsanitize=address,undefined -fno-sanitize-recover=all"
 CONSUMER = """cmake_minimum_required(VERSION 3.15)

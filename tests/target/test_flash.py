@@ -10,6 +10,7 @@ import models
 import onnx
 import pytest
 from checks import ARM, Workshop, require_compiler, require_tool, run_tool
+from paths import ROOT
 
 from benchmarks import emulate
 from benchmarks.target import build
@@ -17,7 +18,6 @@ from benchmarks.targets import TARGETS
 from codegen.kernels.structs import declarations
 from codegen.resources import runtime_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 WITHIN = 0.02
 """The linker aligns tables and structs; the report counts their bytes."""
 

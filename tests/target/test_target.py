@@ -13,15 +13,15 @@ import models
 import onnx
 import pytest
 from checks import ARM, Workshop, require_compiler, require_tool, run_tool
+from paths import MODELS, ROOT
 from random_graphs import random_graph
 
 from benchmarks import emulate, requantize
 from benchmarks.target import Result, build, schedule, summarize
 from benchmarks.targets import BOARD, TARGETS, BenchmarkError, Target
 
-ROOT = Path(__file__).resolve().parents[2]
 IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
-SWW = ROOT.parent / "shared" / "models" / "mlperf_tiny" / "sww_streaming_dyn_i8io.onnx"
+SWW = MODELS / "mlperf_tiny" / "sww_streaming_dyn_i8io.onnx"
 
 STACK_LIMIT_BYTES = 1024
 TILE_BYTES = 128

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from checks import Workshop, assert_same
 from models import Net, causal_chain, image_clip, shrinking_clip
+from paths import MODELS
 
 from codegen import CodegenError, analyze, build
 from codegen.kernels import KERNELS
@@ -20,7 +21,6 @@ from codegen.plan.layout import FORMS, form_of, layout
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 
-TINY = Path(__file__).resolve().parents[2] / "shared" / "models"
 RAM = {
     "mlperf_tiny/vww_mobilenet_i8io": 10_752,
     "mlperf_tiny/ic_resnet8_i8io": 10_300,
@@ -38,7 +38,7 @@ def clip(shop: Workshop) -> Path:
 
 @pytest.mark.parametrize("name", RAM)
 def test_ram_of_known_models(name: str) -> None:
-    found = sorted(TINY.glob(f"{name}*.onnx"))
+    found = sorted(MODELS.glob(f"{name}*.onnx"))
     if not found:
         pytest.skip(f"{name} is not there")
     memory = compile_model(found[0], Options()).layout

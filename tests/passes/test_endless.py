@@ -28,6 +28,7 @@ from checks import (
     runtime_run,
 )
 from models import Act, Net, causal_chain, dense_only, residual
+from paths import MLPERF_TINY
 
 from codegen import CodegenError, analyze
 from codegen.cli import main
@@ -38,7 +39,6 @@ from codegen.pipeline import compile_model, load_int8
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed, verify
 
-MODELS = Path(__file__).resolve().parents[2] / "shared" / "models" / "mlperf_tiny"
 T = 16
 
 
@@ -257,12 +257,12 @@ def test_sliding_reference_is_the_reduction_of_each_window() -> None:
     assert np.array_equal(got, np.clip(np.rint(sums / 4.0) - 7, -128, 127))
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")
+@pytest.mark.skipif(not MLPERF_TINY.is_dir(), reason="../shared/models is not there")
 def test_wakeword_window_slides_like_the_stream(shop: Workshop) -> None:
     """The file with T = 30 built --endless gives the 282 frames of the file with a free T, on recorded data."""
-    window = shop.build(MODELS / "sww_streaming_i8io.onnx", endless=True)
-    stream = shop.build(MODELS / "sww_streaming_dyn_i8io.onnx")
-    x: Array = np.load(MODELS / "sww_streaming_dyn_real.npz")["input"]
+    window = shop.build(MLPERF_TINY / "sww_streaming_i8io.onnx", endless=True)
+    stream = shop.build(MLPERF_TINY / "sww_streaming_dyn_i8io.onnx")
+    x: Array = np.load(MLPERF_TINY / "sww_streaming_dyn_real.npz")["input"]
     results = []
     for g in (window, stream):
         (port,), (out,) = g.graph.inputs, g.graph.outputs

@@ -12,12 +12,12 @@ import onnx.parser
 import pytest
 from checks import Workshop
 from models import Net
+from paths import ROOT
 
 from codegen import Options, analyze, cli
 from codegen.pipeline import compile_model, render
 from codegen.report import html
 
-ROOT = Path(__file__).resolve().parents[1]
 IMU = ROOT / "examples" / "imu" / "imu_tcn_int8.onnx"
 VOID = {"meta", "link", "rect", "line", "polyline", "br"}
 SECTIONS = ("latency", "windows", "memory", "histories", "nodes", "proof", "removed", "notes")

@@ -1,6 +1,6 @@
 """Real exports and adversarial cases beside the repository: what is built and verified, what is refused and why.
 
-    python tests/scoreboard.py [SHARED]
+    python tests/support/scoreboard.py [SHARED]
 
 Runs every file of SHARED/models/fixtures and, by SHARED/check/cases.sh, every case of SHARED/cases/public.
 """
@@ -12,10 +12,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from paths import SHARED
+
 from codegen import CodegenError, Options
 from codegen.verify.verification import verify
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 MAY_BE_REFUSED = (
     "gru.legacy gru.tf2onnx gru_state lstm2 x_a16w8 x_w4 tcn.tf2onnx ln_gelu_gn einsum".split()  # the issue's list
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from checks import Run, Workshop, require_tool, run_tool
 from models import causal_chain
+from paths import ROOT
 
 from codegen import cli
 from codegen.emit import model_name
@@ -105,7 +106,7 @@ def test_two_models_in_one_folder(model: Path, tmp_path: Path, names: tuple[str,
 
 def test_a_shared_runtime_is_the_repositorys_own(model: Path) -> None:
     made = build(model, Options(name="m", shared_runtime=True))
-    root = Path(__file__).parents[1] / "runtime_c"
+    root = ROOT / "runtime_c"
     shared = {path: text for path, text in made.items() if path.startswith("src/rt")}
     assert shared and all((root / Path(path).name).read_text() == text for path, text in shared.items())
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import cffi
 from checks import run_tool
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime_c"
 HEADERS = ("rt_lut_s8.h", "rt_requantize.h", "rt_add_s8.h", "rt_mul_s8.h", "rt_softmax_s8.h")
 SOURCES = ("rt_lut_s8.c", "rt_requantize.c", "rt_add_s8.c", "rt_mul_s8.c", "rt_softmax_s8.c")

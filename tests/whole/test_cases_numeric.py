@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checks import Workshop
+from paths import SHARED
 
-CASES = Path(__file__).resolve().parents[2] / "shared" / "cases" / "public"
+CASES = SHARED / "cases" / "public"
 RANGES = sorted(CASES.glob("R*")) if CASES.is_dir() else []
 pytestmark = pytest.mark.skipif(not RANGES, reason="../shared/cases is not there")
 

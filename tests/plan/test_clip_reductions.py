@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -21,12 +20,11 @@ from checks import (
     split,
 )
 from models import Act, Net
+from paths import MLPERF_TINY
 
 from codegen import CodegenError, analyze
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
-
-MODELS = Path(__file__).resolve().parents[2] / "shared" / "models" / "mlperf_tiny"
 
 
 def trunk(net: Net, border: str = "codes") -> Act:
@@ -251,17 +249,17 @@ BENCHMARKS = {
 }
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")
+@pytest.mark.skipif(not MLPERF_TINY.is_dir(), reason="../shared/models is not there")
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_mlperf_tiny_by_rows(shop: Workshop, name: str) -> None:
     """Recorded clips, row by row in several pushes: equal to the reference and to onnxruntime (softmax within 1)."""
-    path = MODELS / f"{name}_i8io.onnx"
+    path = MLPERF_TINY / f"{name}_i8io.onnx"
     length, most = BENCHMARKS[name]
     g = shop.build(path)
     assert g.graph.clip_length == length
     assert g.manifest["memory"]["state_bytes"] + g.manifest["memory"]["scratch_bytes"] <= most
     (port,), (out,) = g.graph.inputs, g.graph.outputs
-    archive = np.load(MODELS / f"{name}_real.npz")
+    archive = np.load(MLPERF_TINY / f"{name}_real.npz")
     host = shop.host(g)
     axis = port.view.time_axis
     assert axis is not None
@@ -285,11 +283,11 @@ def border(codes: Array, dtype: str) -> Array:
     return (codes.astype(np.int16) + shift).astype(dtype)
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")
+@pytest.mark.skipif(not MLPERF_TINY.is_dir(), reason="../shared/models is not there")
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_mlperf_tiny_before_the_softmax(shop: Workshop, name: str) -> None:
     """The logits, where nothing is approximate: equal to onnxruntime code for code."""
-    path = MODELS / f"{name}_i8io.onnx"
+    path = MLPERF_TINY / f"{name}_i8io.onnx"
     model = onnx.load(path)
     softmax = next(n for n in model.graph.node if n.op_type == "Softmax")
     made = {n.output[0]: n for n in model.graph.node}
@@ -298,7 +296,7 @@ def test_mlperf_tiny_before_the_softmax(shop: Workshop, name: str) -> None:
     model.graph.output.append(onnx.helper.make_tensor_value_info(codes, onnx.TensorProto.INT8, None))
     g = shop.build(model)
     (port,) = g.graph.inputs
-    for clip in np.load(MODELS / f"{name}_real.npz")["input"]:
+    for clip in np.load(MLPERF_TINY / f"{name}_real.npz")["input"]:
         feed = {port.name: border(clip[None], port.dtype)}
         want = whole_clip.run(g.graph, feed)[codes]
         assert_same(shop.host(g).run(feed, [1])[codes], want, f"{name} by rows")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import onnx
 import pytest
+from paths import ROOT
 
 from codegen.cli import main
 from codegen.frontend.onnx import LOWER
 from codegen.frontend.onnx import table as operators
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+README = ROOT / "README.md"
 BEGIN, END = "<!-- codegen ops -->\n", "\n<!-- end of codegen ops -->"
 
 

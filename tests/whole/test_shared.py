@@ -9,6 +9,7 @@ import onnx
 import pytest
 from checks import Workshop, assert_same, runtime_run
 from onnx import helper
+from paths import MODELS
 
 from codegen import CodegenError, analyze
 from codegen.frontend.read import TRIAL_LENGTH
@@ -17,7 +18,6 @@ from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
 from codegen.verify.verification import verify
 
-MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 pytestmark = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")
 SWW = "mlperf_tiny/sww_streaming_dyn_i8io.onnx"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.models import Net
 
 from codegen.ir.view import Piece, View, compact, same_lengths
 from codegen.ops.move import Copy
 from codegen.pipeline import load_int8
 from codegen.reference.whole_clip import from_frames, to_frames
-from tests.models import Net
 
 TIME = (Piece(6, None),)
 
