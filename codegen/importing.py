@@ -16,13 +16,12 @@ from codegen.ir.graph import Graph
 from codegen.ir.lengths import ended_tensors
 from codegen.ir.real import Dequantize, Quantize
 from codegen.ir.time import Unstreamable
+from codegen.notes import Kind, Note
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
 from codegen.passes.make_endless import make_endless
 from codegen.plan.receptive_field import analyse_graph
-
-WHOLE_CLIP = "one push is the whole clip"
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Source:
         if isinstance(self._whole, CodegenError):
             return None
         reals, graph = self._whole
-        return reals, replace(graph, notes=(*graph.notes, f"{WHOLE_CLIP}: {reason}"))
+        return reals, replace(graph, notes=(*graph.notes, Note(f"{Kind.WHOLE_CLIP.value}: {reason}", Kind.WHOLE_CLIP)))
 
     def _more(self, error: CodegenError) -> list[Problem]:
         """What later stages would refuse of an endless stream: all problems of a model in one go."""

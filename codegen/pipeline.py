@@ -15,6 +15,7 @@ from codegen.errors import CodegenError
 from codegen.importing import Source
 from codegen.ir.graph import Graph
 from codegen.kernels import KERNELS, emissions
+from codegen.notes import Kind, Note, kind_of
 from codegen.options import Options
 from codegen.plan import choose, streaming
 from codegen.plan.choose import Chosen
@@ -105,9 +106,9 @@ def compile_chosen(path: Path, digest: str, chosen: Chosen, options: Options) ->
 
 def _with_cost(note: str, memory: Layout) -> str:
     """What it costs that a clip cannot be streamed."""
-    if not note.startswith(importing.WHOLE_CLIP):
+    if kind_of(note) is not Kind.WHOLE_CLIP:
         return note
-    return f"{note}; tensors are kept whole, {memory.scratch_bytes} B of scratch"
+    return Note(f"{note}; tensors are kept whole, {memory.scratch_bytes} B of scratch", Kind.WHOLE_CLIP)
 
 
 def load_int8(path: str | Path, options: Options | None = None) -> Graph:
@@ -130,7 +131,7 @@ def analyze(path: str | Path, options: Options | None = None) -> Report:
     report = make_report(graph, extents, _plan_or_none(graph, options.hop), None, {}, options.rate, joins)
     hints = importing.state_hints(graph, options)
     problems += importing.refused_after_quantization(graph)
-    notes = (*report.notes, *hints, *(f"`build` refuses it: {problem}" for problem in problems))
+    notes = (*report.notes, *hints, *(Note(f"`build` refuses it: {problem}", Kind.REFUSED) for problem in problems))
     return with_notes(report, notes)
 
 

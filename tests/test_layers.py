@@ -26,7 +26,7 @@ ALLOWED: dict[str, str] = {
 """Packages that a package may import. `report` takes the one module of emit that renders templates; frontend's Copy and
 PadFrames are operators on codes and on reals alike."""
 
-LOOSE = "codes errors options resources version output_folder toolchain"
+LOOSE = "codes notes errors options resources version output_folder toolchain"
 """Modules beside the packages that every package may import; the others stand above the packages, but for `verify`."""
 
 BACK, RENDERER = ("report", "emit"), "codegen.emit.render"

@@ -6,11 +6,13 @@ from typing import Any
 
 from codegen.codes import INT8, CodeType
 from codegen.emit.model import Compiled
-from codegen.emit.names import ROWS, Names, comment
+from codegen.emit.names import ROWS as ROW_TABLE
+from codegen.emit.names import Names, comment
 from codegen.emit.tables import rescale_key
 from codegen.ir.graph import Carried, Node
 from codegen.ops.base import KernelOp
 from codegen.plan.layout import Accumulator, Storage
+from codegen.plan.memory import HISTORY, ROWS, SUMS, WORK, Key
 
 
 def target_of(s: Storage, names: Names, kind: CodeType) -> str:
@@ -62,7 +64,7 @@ def history_pointer(c: Compiled, s: Storage) -> str:
         return f"&r->st->{c.names.members['history', s.tensor]}[0][0]"
     if s.table is not None:
         return "r->arena"
-    return f"(int8_t *)r->st->rows + {c.layout.overlay.offsets[f'history {s.tensor}']}"
+    return f"(int8_t *)r->st->rows + {c.layout.overlay.offsets[Key(HISTORY, s.tensor)]}"
 
 
 def accumulator_pointer(c: Compiled, node: Node) -> str:
@@ -71,7 +73,7 @@ def accumulator_pointer(c: Compiled, node: Node) -> str:
     kept = node.op.accumulator() or node.op.running()
     if c.layout.overlay is None or kept is None:
         return f"r->st->{c.names.members['acc', node.name]}"
-    offset = c.layout.overlay.offsets[f"acc {node.name}"]
+    offset = c.layout.overlay.offsets[Key(SUMS, node.name)]
     return f"(r->st->rows + {offset // 4})" if kept[0] == "int32_t" else f"((uint8_t *)r->st->rows + {offset})"
 
 
@@ -80,12 +82,11 @@ def overlay_rows(c: Compiled) -> dict[str, Any] | None:
     placed = c.layout.overlay
     if placed is None:
         return None
-    kinds = {"history": "last frames of", "acc": "sums of", "rows": "new rows of", "work": "working memory of"}
-    lines = [f"anywhere: rows, by {ROWS}"] if c.layout.row_table else []
+    kinds = {HISTORY: "last frames of", SUMS: "sums of", ROWS: "new rows of", WORK: "working memory of"}
+    lines = [f"anywhere: rows, by {ROW_TABLE}"] if c.layout.row_table else []
     for b in sorted(placed.buffers, key=lambda b: placed.offsets[b.name]):
-        kind, _, of = b.name.partition(" ")
-        if kind in kinds:
-            lines.append(f"{placed.offsets[b.name]}: {kinds[kind]} {of}, {b.bytes} B")
+        if b.name.kind in kinds:
+            lines.append(f"{placed.offsets[b.name]}: {kinds[b.name.kind]} {b.name.of}, {b.bytes} B")
     return {"words": -(-placed.total // 4), "lines": [comment(line) for line in lines]}
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from codegen.ir.graph import Graph, Node, Tensor
 from codegen.ir.op import Op
+from codegen.notes import Kind, Note
 from codegen.ops.base import KernelOp
 from codegen.passes.channel_coupling import Coupling, Mask, coupling, fixed
 from codegen.passes.channel_rewrite import shrunk, without
@@ -28,7 +29,7 @@ def remove_constant_channels(graph: Graph) -> Graph:
     if not all(isinstance(node.op, KernelOp) for node in graph.nodes):
         return graph
     before = work(graph)
-    notes: list[str] = []
+    notes: list[Note] = []
     while True:
         smaller, more = _once(graph)
         if smaller is None:
@@ -43,7 +44,7 @@ def remove_constant_channels(graph: Graph) -> Graph:
     if graph.clip_length is None:  # the length is one of a trial
         macs = f"{100 - 100 * after[0] // max(1, before[0])} % fewer MACs"
     total = f"constant channels: {macs}, {before[1]} weights to {after[1]}; the codes of all outputs are unchanged"
-    return replace(graph, notes=(*graph.notes, *notes, total))
+    return replace(graph, notes=(*graph.notes, *notes, Note(total, Kind.REMOVED)))
 
 
 def work(graph: Graph) -> tuple[int, int]:
@@ -55,7 +56,7 @@ def work(graph: Graph) -> tuple[int, int]:
     return macs, sum(int(np.size(getattr(node.op, "weights", ()))) for node in graph.nodes)
 
 
-def _once(graph: Graph) -> tuple[Graph | None, list[str]]:
+def _once(graph: Graph) -> tuple[Graph | None, list[Note]]:
     """One round: the smaller graph and what went, or None if everything must stay."""
     intervals = analyse(graph)
     stuck: set[str] = set()
@@ -147,7 +148,7 @@ def _marked(labels: np.ndarray, mask: Mask, size: int) -> Mask:
     return mark
 
 
-def _note(before: Tensor, after: Tensor, keep: Mask, interval: Interval) -> str:
+def _note(before: Tensor, after: Tensor, keep: Mask, interval: Interval) -> Note:
     """`removed 123 of 256 channels of X: 100 constant at the zero point, ...`, channels being the innermost axis."""
     channels = before.frame_shape[-1] if before.frame_shape else 1
     rows = ~keep.reshape(-1, channels)
@@ -166,4 +167,5 @@ def _note(before: Tensor, after: Tensor, keep: Mask, interval: Interval) -> str:
         )
         if which.any()
     ]
-    return f"removed {int(gone.sum())} of {gone.size} {unit} of {before.onnx_name or before.name}: {', '.join(reasons)}"
+    text = f"removed {int(gone.sum())} of {gone.size} {unit} of {before.onnx_name or before.name}: {', '.join(reasons)}"
+    return Note(text, Kind.REMOVED)

@@ -21,7 +21,7 @@ from codegen.ops.move import CollectS8
 from codegen.plan import lifetimes
 from codegen.plan.kernels import Choices
 from codegen.plan.lifetimes import Lives, Order, execution_order
-from codegen.plan.memory import Buffer, Leads, Placement, lower_bound, place
+from codegen.plan.memory import ROWS, WORK, Buffer, Key, Leads, Placement, lower_bound, place
 from codegen.plan.streaming import StreamPlan
 
 FORMS = ("apart", "joint", "rows")
@@ -211,7 +211,7 @@ class _Problem:
         storage = {}
         for name, tensor in graph.tensors.items():
             fresh = self.fresh[name]
-            rows = f"rows {_collector(graph, name) if fresh == 'collected' else name}"
+            rows = Key(ROWS, _collector(graph, name) if fresh == "collected" else name)
             ports = graph.inputs if fresh == "input" else graph.outputs
             port = next((i for i, p in enumerate(ports) if p.tensor == name), 0) if fresh in ("input", "output") else 0
             storage[name] = Storage(
@@ -232,7 +232,7 @@ class _Problem:
             tuple(self.accumulators),
             tuple(self.order),
             overlay,
-            {node.name: offsets.get(f"work {node.name}", 0) for node in graph.nodes},
+            {node.name: offsets.get(Key(WORK, node.name), 0) for node in graph.nodes},
             arena,
             self.lives.last_step,
             self.lives.end,
@@ -285,8 +285,8 @@ def _in_form(form: str, problem: _Problem, limit: int | None) -> Layout | None:
 
 def _goes_back(node: Node, placed: Placement) -> bool:
     """Whether a node's output shares memory with an operand that it does not begin far enough before."""
-    leads, y = placed.leads or {}, f"rows {node.output}"
-    for x in (f"rows {name}" for name in node.inputs):
+    leads, y = placed.leads or {}, Key(ROWS, node.output)
+    for x in (Key(ROWS, name) for name in node.inputs):
         if (x, y) in leads and x in placed.offsets and y in placed.offsets:
             sizes = {b.name: b.bytes for b in placed.buffers}
             at_x, at_y = placed.offsets[x], placed.offsets[y]

@@ -17,7 +17,7 @@ from codegen.ir.time import Join, Last, Reduce, Rule, Upsample, Window
 from codegen.ops.base import KernelOp
 from codegen.ops.move import CollectS8
 from codegen.plan.kernels import Choices
-from codegen.plan.memory import EVER, Buffer
+from codegen.plan.memory import EVER, HISTORY, ROW, ROWS, SUMS, WORK, Buffer, Key
 from codegen.plan.streaming import StreamPlan
 
 Order = list[tuple[str, int]]
@@ -122,7 +122,7 @@ def kept(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) ->
                     last = max(last, lives.end_tick[node.output])
                 elif node.output not in plan.ended:
                     last = max(last, lives.ticks(node.output)[1])
-            buffers.append(Buffer(f"history {name}", plan.keep[name] * tensor.frame_bytes, *EVER, first, last))
+            buffers.append(Buffer(Key(HISTORY, name), plan.keep[name] * tensor.frame_bytes, *EVER, first, last))
     return buffers + waiting(graph, lives)
 
 
@@ -136,7 +136,7 @@ def waiting(graph: Graph, lives: Lives) -> list[Buffer]:
         if kind == "end" and sums is not None:
             size = sums[1] * (4 if sums[0] == "int32_t" else 1)
             first = lives.ticks(node.inputs[0])[0]
-            buffers.append(Buffer(f"acc {node.name}", size, *EVER, first, lives.end_tick[node.output]))
+            buffers.append(Buffer(Key(SUMS, node.name), size, *EVER, first, lives.end_tick[node.output]))
     for node in graph.nodes:
         if _collects(node):
             x = node.inputs[0]
@@ -146,7 +146,7 @@ def waiting(graph: Graph, lives: Lives) -> list[Buffer]:
             end = max(last, lives.last_end_tick(node.output))
             ticks = lives.all_ticks(x) if frames <= MAX_ROWS else []
             grows = tuple((tick, (j + 1) * step) for j, tick in enumerate(ticks))
-            buffers.append(Buffer(f"rows {node.output}", frames * step, *EVER, first, end, grows=grows))
+            buffers.append(Buffer(Key(ROWS, node.output), frames * step, *EVER, first, end, grows=grows))
     return buffers
 
 
@@ -156,7 +156,7 @@ def new_rows(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]
     for name, tensor in graph.tensors.items():
         if fresh[name] == "arena" and name not in plan.ended:
             steps = lives.first_step[name], lives.last_step[name]
-            buffers.append(Buffer(f"rows {name}", plan.new[name] * tensor.frame_bytes, *steps, *lives.ticks(name)))
+            buffers.append(Buffer(Key(ROWS, name), plan.new[name] * tensor.frame_bytes, *steps, *lives.ticks(name)))
     return buffers
 
 
@@ -166,7 +166,7 @@ def at_work(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str])
     for name, tensor in graph.tensors.items():
         if fresh[name] == "arena" and name in plan.ended:
             ticks = lives.end_tick[name], lives.last_end_tick(name)
-            buffers.append(Buffer(f"rows {name}", tensor.frame_bytes, *EVER, *ticks))
+            buffers.append(Buffer(Key(ROWS, name), tensor.frame_bytes, *EVER, *ticks))
     for step, (kind, i) in enumerate(lives.order, 1):
         node = graph.nodes[i]
         assert isinstance(node.op, KernelOp)
@@ -174,11 +174,11 @@ def at_work(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str])
         if size and (kind == "node" or node.op.accumulator() is None):
             at = lives.end_tick[node.output] if kind == "end" else 0
             when = (*EVER, at, at) if kind == "end" else (step, step, *lives.ticks(node.output))
-            buffers.append(Buffer(f"work {node.name}", size, *when))
+            buffers.append(Buffer(Key(WORK, node.name), size, *when))
     return buffers
 
 
-def leads(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -> dict[tuple[str, str], int]:
+def leads(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -> dict[tuple[Key, Key], int]:
     """Outputs that may take over memory of an operand: how many bytes the one must begin before the other.
 
     The operand is read for the last time by the output's producer, and frame by frame in step with it. A kernel that
@@ -192,10 +192,10 @@ def leads(graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str]) -
         for name, lead in _operand_leads(lives, node, fresh):
             in_step = kind == "end" or (keeps_step(node.op.rule()) and plan.keep[name] == 0)
             if in_step and lives.last_step[name] == step:
-                found[f"rows {y.name}", f"rows {name}"] = _later(lead, plan.new[name], graph, y.name, name)
+                found[Key(ROWS, y.name), Key(ROWS, name)] = _later(lead, plan.new[name], graph, y.name, name)
                 back = lives.choices[node.name].lead_back(node.inputs.index(name))
                 if back is not None and plan.new[name] == 1:
-                    found[f"rows {name}", f"rows {y.name}"] = back
+                    found[Key(ROWS, name), Key(ROWS, y.name)] = back
     return found
 
 
@@ -231,8 +231,8 @@ class Group:
     tick: int
 
     @property
-    def name(self) -> str:
-        return f"row {self.tensor} {self.first}"
+    def name(self) -> Key:
+        return Key(ROW, self.tensor, self.first)
 
 
 @dataclass(frozen=True)
@@ -241,11 +241,11 @@ class Rows:
 
     groups: dict[str, list[Group]]
     buffers: list[Buffer]
-    leads: dict[tuple[str, str], int]
+    leads: dict[tuple[Key, Key], int]
 
 
 def rows(
-    graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str], by_tensor: Mapping[tuple[str, str], int]
+    graph: Graph, plan: StreamPlan, lives: Lives, fresh: dict[str, str], by_tensor: Mapping[tuple[Key, Key], int]
 ) -> Rows | None:
     """The rows of a clip with hop 1, where they are few enough for a table; `by_tensor` are its `leads`.
 
@@ -274,14 +274,14 @@ def rows(
     return Rows(groups, buffers, by_row | whole)
 
 
-def _streams(pair: tuple[str, str], groups: dict[str, list[Group]]) -> bool:
+def _streams(pair: tuple[Key, Key], groups: dict[str, list[Group]]) -> bool:
     """Whether a pair of `leads` is about tensors whose rows have addresses of their own."""
-    return any(name.partition(" ")[2] in groups for name in pair)
+    return any(key.of in groups for key in pair)
 
 
 def _row_leads(
-    graph: Graph, lives: Lives, fresh: dict[str, str], groups: dict[str, list[Group]], buffers: dict[str, Buffer]
-) -> dict[tuple[str, str], int]:
+    graph: Graph, lives: Lives, fresh: dict[str, str], groups: dict[str, list[Group]], buffers: dict[Key, Buffer]
+) -> dict[tuple[Key, Key], int]:
     """As `leads`, row by row: an operand's row that a step reads for the last time may go to what the step makes."""
     found = {}
     for step, (kind, i) in enumerate(lives.order, 1):

@@ -6,6 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,22 @@ SEARCH_WORK = 1_000_000
 """Looks at a neighbour in the changes of one placement: about half a second."""
 EVER = (0, 1 << 30)
 
-Leads = Mapping[tuple[str, str], int]
+HISTORY, ROWS, ROW, SUMS, WORK = "history", "rows", "row", "acc", "work"
+
+
+class Key(NamedTuple):
+    """What a buffer holds: frames from before or new rows of a tensor, one row (or group) of it, sums or working memory
+    of a node."""
+
+    kind: str
+    of: str
+    row: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.of}" if self.row < 0 else f"{self.kind} {self.of} {self.row}"
+
+
+Leads = Mapping[tuple[Key, Key], int]
 
 
 @dataclass(frozen=True)
@@ -29,7 +45,7 @@ class Buffer:
     bytes) in rising order, that only so many bytes are live from each tick on (rows that are kept side by side).
     """
 
-    name: str
+    name: Key
     bytes: int
     first_step: int
     last_step: int
@@ -77,7 +93,7 @@ class Buffer:
 class Placement:
     """Byte offset of every buffer, arena size, and a number of bytes that no arena can be smaller than."""
 
-    offsets: dict[str, int]
+    offsets: dict[Key, int]
     total: int
     lower_bound: int
     buffers: tuple[Buffer, ...] = ()
@@ -137,7 +153,7 @@ def place(
     for b in buffers:
         if b.bytes < 0 or not b.lives:
             life = f"steps {b.first_step}..{b.last_step} of ticks {b.first_tick}..{b.last_tick}"
-            raise plan_error(b.name, f"buffer of {b.bytes} bytes in {life}")
+            raise plan_error(str(b.name), f"buffer of {b.bytes} bytes in {life}")
     if alignment < 1 or len({b.name for b in buffers}) != len(buffers):
         raise plan_error("arena", f"alignment {alignment}, {len(buffers)} buffers", "alignment >= 1 and unique names")
     search = _Search(buffers, _gaps(buffers, leads or {}), alignment, work)

@@ -6,16 +6,15 @@ from fractions import Fraction
 from typing import Any
 
 from codegen.emit import render
+from codegen.notes import Kind, kind_of
 from codegen.plan.choose import WORTH
-from codegen.plan.memory import Buffer
+from codegen.plan.memory import ROWS, Buffer
 from codegen.plan.receptive_field import Extent
 from codegen.report.rows import NodeRow, OutputRow, Picture, Report, TileRow
 from codegen.version import VERSION
 
 COLORS = 8
 LONGEST_NAME = 64
-REFUSED = "`build` refuses it: "
-REMOVED = ("removed ", "constant channels: ")
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 16, 40
 PLOT_WIDTH, PLOT_HEIGHT = 1080, 300
 STEP_WIDTH = 5
@@ -24,9 +23,7 @@ CHARACTER_WIDTH = 6.6
 
 def page(report: Report, title: str) -> str:
     """report.html for a report; `title` is the model's file name."""
-    refused = [clean(n.removeprefix(REFUSED)) for n in report.notes if n.startswith(REFUSED)]
-    removed = [clean(n) for n in report.notes if n.startswith(REMOVED)]
-    others = [clean(n) for n in report.notes if not n.startswith((REFUSED, *REMOVED))]
+    notes = {kind: [clean(n) for n in report.notes if kind_of(n) is kind] for kind in Kind}
     context = {
         "title": clean(title),
         "kind": clean(report.kind),
@@ -46,9 +43,9 @@ def page(report: Report, title: str) -> str:
         "hops": report.hops,
         "nodes": _nodes(report),
         "proofs": _proofs(report.nodes),
-        "refused": refused,
-        "removed": removed,
-        "notes": others,
+        "refused": notes[Kind.REFUSED],
+        "removed": notes[Kind.REMOVED],
+        "notes": notes[Kind.WHOLE_CLIP] + notes[Kind.OTHER],
     }
     return render.render("report.html.j2", context)
 
@@ -282,8 +279,7 @@ def _ticks(total: int) -> list[int]:
 
 
 def _label(b: Buffer) -> str:
-    kind, _, rest = clean(b.name).partition(" ")
-    return rest if kind == "rows" else f"{kind} {rest}"
+    return clean(b.name.of if b.name.kind == ROWS else str(b.name))
 
 
 def _tip(b: Buffer, offset: int, when: str) -> str:

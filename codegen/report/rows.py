@@ -9,7 +9,7 @@ from typing import Any
 from codegen.plan.choose import PlanRow
 from codegen.plan.derivation import History
 from codegen.plan.hops import HopRow
-from codegen.plan.memory import Placement
+from codegen.plan.memory import Key, Placement
 from codegen.plan.receptive_field import Extent
 from codegen.plan.tiling import TilePlan
 
@@ -77,7 +77,7 @@ class Picture:
 
     steps: tuple[str, ...]
     placement: Placement
-    spans: dict[str, tuple[int, int]]
+    spans: dict[Key, tuple[int, int]]
     live: tuple[int, ...]
 
 
@@ -241,7 +241,7 @@ def _picture_json(picture: Picture | None) -> dict[str, Any] | None:
     placed = picture.placement
     buffers = [
         {
-            "name": b.name,
+            "name": str(b.name),
             "bytes": b.bytes,
             "offset": placed.offsets[b.name],
             "first_step": picture.spans[b.name][0],

@@ -2,7 +2,7 @@
 
 A random clip is built streamed, in hybrid form at every legal cut, and whole; in the order of the file or in another;
 with new rows and histories apart, in one block, and with an address for every row; with several hops; and in tiles.
-`python tests/test_plans.py SEED` runs one seed.
+`PYTHONPATH=tests/support python tests/plan/test_plans.py SEED` runs one seed.
 """
 
 from __future__ import annotations

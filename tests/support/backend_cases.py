@@ -3,7 +3,7 @@
 Quantized node tests stay as they are, with their parameters as constants. A float node test becomes int8 codes ->
 DequantizeLinear -> node -> QuantizeLinear, scales calibrated on its own data; its float answer is onnx.reference's on
 the dequantized inputs. Tests are declared for the newest opset that the importer knows (later ones added types only).
-`python tests/backend_cases.py` prints the scoreboard as Markdown.
+`python tests/support/backend_cases.py` prints the scoreboard as Markdown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mutated models: each is built into C that compiles (and equals the reference), or refused with a message.
 
-    python tests/fuzzing.py --seed 1 --count 200 [--seconds 60] [--keep DIR]
+    python tests/support/fuzzing.py --seed 1 --count 200 [--seconds 60] [--keep DIR]
 
 Every case is built in a process of its own with 2 GB of address space and 20 seconds of processor time. Prints one
 JSON line per failure and one with totals.

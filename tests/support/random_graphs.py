@@ -1,7 +1,7 @@
 """Seeded quantized ONNX graphs for streaming tests: chains, residuals, concats, U-Nets; and a census of what they are.
 
 Everything that meets at a join has equal length for every T that the strides above allow, so that the graphs are models
-that somebody could have trained. Scales are calibrated by running each operator on a sample (tests/models.py).
+that somebody could have trained. Scales are calibrated by running each operator on a sample (models.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Random graphs x lengths x chunkings: streamed C under sanitizers == whole-clip reference, each clip twice.
 
-A graph is a seed: `pytest tests/test_random_graphs.py -k "batch[3"` runs a batch again, and
-`python tests/test_random_graphs.py SEED` runs one seed. The slow search stops after `--search-seconds`.
+A graph is a seed: `pytest tests/whole/test_random_graphs.py -k "batch[3"` runs a batch again, and
+`PYTHONPATH=tests/support python tests/whole/test_random_graphs.py SEED` runs one seed. The slow search stops after
+`--search-seconds`.
 """
 
 from __future__ import annotations
