@@ -8,15 +8,11 @@ from codegen.errors import CodegenError, unsupported
 from codegen.ir.time import (
     Join,
     Last,
-    Recurrent,
     Reduce,
     Rule,
     TimeGraph,
     TimeNode,
-    Transposed,
     Unstreamable,
-    Upsample,
-    Window,
 )
 
 
@@ -27,15 +23,6 @@ class PlanError(CodegenError, ValueError):
 def plan_error(where: str, found: str, allowed: str = "", hint: str = "") -> PlanError:
     """A PlanError with one problem (exit code 3)."""
     return PlanError("plan", unsupported("plan", where, found, allowed, hint).problems)
-
-
-def held_back(rule: Rule) -> int:
-    """e: input frames (window) or output frames (transposed) that wait because the end of the clip may cut them."""
-    if isinstance(rule, Window):
-        return max(0, -rule.right)
-    if isinstance(rule, Transposed):
-        return max(0, rule.stride + rule.right - rule.extent - rule.output_padding)
-    return 0
 
 
 def is_ending(rule: Rule) -> bool:
@@ -49,78 +36,15 @@ def joins_shortest(rule: Rule) -> bool:
 
 
 def count(rule: Rule, available: Sequence[int]) -> int:
-    """Signed number of output frames that `available` frames of each operand allow (RINGS.md section 1)."""
-    if isinstance(rule, Window):
-        return (available[0] + rule.left - rule.extent - held_back(rule)) // rule.stride + 1
-    if isinstance(rule, Join | Recurrent):
-        return min(available)
-    if isinstance(rule, Upsample):
-        return rule.factor * available[0] - rule.offset
-    if isinstance(rule, Transposed):
-        return rule.stride * available[0] - rule.left - held_back(rule)
-    return 0  # Reduce, Last: nothing before finish
+    """Signed number of output frames that `available` frames of each operand allow (docs/streaming.md)."""
+    return rule.count()(min(available))
 
 
 def raw_length(rule: Rule, lengths: Sequence[int]) -> int:
     """Output length in frames before clipping at 0, for operands of positive length; a join takes its first operand,
-    or the shortest one.
-
-    Ceil mode: windows may hang over the right end, but every window starts before the right padding (ONNX pools).
-    """
-    x = lengths[0]
-    if isinstance(rule, Window):
-        span = x + rule.left + rule.right - rule.extent
-        if not rule.ceil_mode:
-            return span // rule.stride + 1
-        return min(-(-span // rule.stride), (x + rule.left - 1) // rule.stride) + 1
-    if isinstance(rule, Upsample):
-        return rule.factor * x
-    if isinstance(rule, Transposed):
-        return (x - 1) * rule.stride + rule.extent - rule.left - rule.right + rule.output_padding
-    if joins_shortest(rule):
-        return min(lengths)
-    if isinstance(rule, Reduce):
-        return 1
-    if isinstance(rule, Last):
-        return 1 if x >= rule.count else 0
-    return x
-
-
-def reads(rule: Rule, j: int) -> list[int]:
-    """Input indices that output frame j reads (of every operand), neither clipped nor clamped.
-
-    A Recurrent reads frame j and its own state; Reduce reads as an accumulator does, one new frame at a time.
-    """
-    if isinstance(rule, Window):
-        return [j * rule.stride - rule.left + tap * rule.dilation for tap in range(rule.taps)]
-    if isinstance(rule, Upsample):
-        return [(j + rule.offset) // rule.factor]
-    if isinstance(rule, Transposed):
-        shifted = (j + rule.left - tap * rule.dilation for tap in range(rule.taps))
-        return sorted(q // rule.stride for q in shifted if q % rule.stride == 0)
-    return [j]
-
-
-def lowest_read(rule: Rule, j: int) -> int:
-    """lo: the lowest input frame that output frames >= j read (RINGS.md section 2)."""
-    if isinstance(rule, Window):
-        return j * rule.stride - rule.left
-    if isinstance(rule, Upsample):
-        return (j + rule.offset) // rule.factor
-    if isinstance(rule, Transposed):
-        return -(-(j + rule.left - rule.extent + 1) // rule.stride)
-    return j
-
-
-def waits_for(rule: Rule, j: int) -> int:
-    """The input frame whose arrival completes output frame j: its newest read plus the end correction e."""
-    if isinstance(rule, Window):
-        return j * rule.stride - rule.left + rule.extent - 1 + held_back(rule)
-    if isinstance(rule, Upsample):
-        return (j + rule.offset) // rule.factor
-    if isinstance(rule, Transposed):
-        return (j + rule.left + held_back(rule)) // rule.stride
-    return j
+    or the shortest one."""
+    x = min(lengths) if joins_shortest(rule) else lengths[0]
+    return min(formula(x) for formula in rule.length())
 
 
 def ended_tensors(graph: TimeGraph) -> dict[str, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from codegen.ir.lengths import counts, ended_tensors, lengths_with_faults, lowest_read, plan_error
+from codegen.ir.lengths import counts, ended_tensors, lengths_with_faults, plan_error
 from codegen.ir.time import TimeGraph, Transposed, Upsample, Window
 
 
@@ -92,6 +92,6 @@ def warm_up(graph: TimeGraph) -> int:
         if any(available[node.output] < 1 for node in graph.nodes if node.starts):
             return False
         live = (node for node in graph.nodes if node.output not in ended)
-        return all(lowest_read(node.rule, available[node.output]) >= 0 for node in live)
+        return all(node.rule.lowest()(available[node.output]) >= 0 for node in live)
 
     return smallest(steady, 0)

@@ -10,7 +10,47 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Window:
+class Affine:
+    """floor((mul * x + add) / div), mul >= 0: what the formulas of all rules are made of."""
+
+    mul: int = 1
+    add: int = 0
+    div: int = 1
+
+    def __call__(self, x: int) -> int:
+        return (self.mul * x + self.add) // self.div
+
+
+class FrameByFrame:
+    """The formulas of a rule, one place for numbers and for C; these are of output j reading frame j.
+
+    Of several formulas for one number the least counts, and of several operands the least.
+    """
+
+    @property
+    def held_back(self) -> int:
+        """e: input frames (window) or output frames (transposed) that wait because the end of the clip may cut them."""
+        return 0
+
+    def count(self) -> Affine:
+        """Signed number of output frames that so many frames of the operand allow (docs/streaming.md)."""
+        return Affine()
+
+    def length(self) -> tuple[Affine, ...]:
+        """Output length before clipping at 0, for an operand of so many frames, at least one."""
+        return (Affine(),)
+
+    def lowest(self) -> Affine:
+        """lo: the lowest input frame that output frames >= j read."""
+        return Affine()
+
+    def reads(self, j: int) -> list[int]:
+        """Input frames that output frame j reads (of every operand), neither clipped nor clamped."""
+        return [j]
+
+
+@dataclass(frozen=True)
+class Window(FrameByFrame):
     """Output j reads input j*stride - left + t*dilation for t in 0..taps-1. Negative padding crops."""
 
     taps: int = 1
@@ -25,9 +65,29 @@ class Window:
         """k_eff: frames from the first to the last tap."""
         return self.dilation * (self.taps - 1) + 1
 
+    @property
+    def held_back(self) -> int:
+        return max(0, -self.right)
+
+    def count(self) -> Affine:
+        return Affine(1, self.left - self.extent - self.held_back + self.stride, self.stride)
+
+    def length(self) -> tuple[Affine, ...]:
+        """In ceil mode windows may hang over the right end, but each starts before the right padding (ONNX pools)."""
+        span, s = self.left + self.right - self.extent, self.stride
+        if not self.ceil_mode:
+            return (Affine(1, span + s, s),)
+        return (Affine(1, span + 2 * s - 1, s), Affine(1, self.left - 1 + s, s))
+
+    def lowest(self) -> Affine:
+        return Affine(self.stride, -self.left)
+
+    def reads(self, j: int) -> list[int]:
+        return [j * self.stride - self.left + tap * self.dilation for tap in range(self.taps)]
+
 
 @dataclass(frozen=True)
-class Join:
+class Join(FrameByFrame):
     """Output j reads frame j of every operand; with one operand: pointwise.
 
     Operands must be equally long, but for `shortest`: it reads the first one, and ends with the first that ends.
@@ -37,15 +97,27 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Upsample:
+class Upsample(FrameByFrame):
     """Nearest upsampling by `factor`: output j reads input floor((j + offset) / factor), clamped to the last frame."""
 
     factor: int
     offset: int = 0
 
+    def count(self) -> Affine:
+        return Affine(self.factor, -self.offset)
+
+    def length(self) -> tuple[Affine, ...]:
+        return (Affine(self.factor),)
+
+    def lowest(self) -> Affine:
+        return Affine(1, self.offset, self.factor)
+
+    def reads(self, j: int) -> list[int]:
+        return [self.lowest()(j)]
+
 
 @dataclass(frozen=True)
-class Transposed:
+class Transposed(FrameByFrame):
     """Transposed convolution: output j reads every input i with i*stride + t*dilation - left == j for a tap t.
 
     Length (L-1)*stride + extent - left - right + output_padding (ONNX ConvTranspose-11).
@@ -62,26 +134,56 @@ class Transposed:
     def extent(self) -> int:
         return self.dilation * (self.taps - 1) + 1
 
+    @property
+    def held_back(self) -> int:
+        return max(0, self.stride + self.right - self.extent - self.output_padding)
+
+    def count(self) -> Affine:
+        return Affine(self.stride, -self.left - self.held_back)
+
+    def length(self) -> tuple[Affine, ...]:
+        rest = self.extent - self.left - self.right + self.output_padding
+        return (Affine(self.stride, rest - self.stride),)
+
+    def lowest(self) -> Affine:
+        return Affine(1, self.left - self.extent + self.stride, self.stride)
+
+    def reads(self, j: int) -> list[int]:
+        shifted = (j + self.left - tap * self.dilation for tap in range(self.taps))
+        return sorted(q // self.stride for q in shifted if q % self.stride == 0)
+
 
 @dataclass(frozen=True)
-class Recurrent:
-    """Output j reads input 0..j: RNN, cumulative sum."""
+class Recurrent(FrameByFrame):
+    """Output j reads input 0..j, as frame j and a state of its own: RNN, cumulative sum."""
 
 
 @dataclass(frozen=True)
-class Reduce:
-    """One output frame that reads the whole sequence; it exists at the end of the stream."""
+class Reduce(FrameByFrame):
+    """One output frame that reads the whole sequence, one new frame at a time; it exists at the end of the stream."""
+
+    def count(self) -> Affine:
+        return Affine(0)
+
+    def length(self) -> tuple[Affine, ...]:
+        return (Affine(0, 1),)
 
 
 @dataclass(frozen=True)
-class Last:
-    """One output frame, a copy of the last `count` frames' first one; it exists at the end of the stream."""
+class Last(FrameByFrame):
+    """One output frame, a copy of the last `frames` frames' first one; it exists at the end of the stream."""
 
-    count: int = 1
+    frames: int = 1
+
+    def count(self) -> Affine:
+        return Affine(0)
+
+    def length(self) -> tuple[Affine, ...]:
+        return (Affine(0, 1), *([Affine(1, 0, self.frames)] if self.frames > 1 else []))
 
 
 @dataclass(frozen=True)
-class Unstreamable:
+class Unstreamable(FrameByFrame):
     """The dependency is the whole sequence for every output frame (softmax over time, reverse RNN, ...)."""
 
     reason: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.ir.graph import Graph, Node
-from codegen.ir.lengths import lowest_read
 from codegen.ir.time import Last, Reduce, Upsample
 from codegen.plan.streaming import StreamPlan
 
@@ -48,11 +47,11 @@ def _why(x: str, reader: Node, clocks: range, table: list[dict[str, int]]) -> st
     if isinstance(rule, Reduce):
         return f"{reader.where} adds each frame as it comes: 0"
     if isinstance(rule, Last):
-        return f"{reader.where} takes the last {rule.count} at the end: {rule.count}"
-    needs = [made[x] - lowest_read(rule, made[reader.output]) for made in table]
+        return f"{reader.where} takes the last {rule.frames} at the end: {rule.count}"
+    needs = [made[x] - rule.lowest()(made[reader.output]) for made in table]
     at = needs.index(max(needs))
     made, due = table[at][x], table[at][reader.output]
-    low = lowest_read(rule, due)
+    low = rule.lowest()(due)
     text = f"{reader.where}: after {clocks[at]} input frames {made} exist, and its next one, {due}, "
     if needs[at] > 0:
         return f"{text}reads from frame {low} on: {made} - {low} = {needs[at]}"

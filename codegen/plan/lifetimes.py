@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Graph, Node
-from codegen.ir.lengths import reads
 from codegen.ir.periods import n_end, smallest
 from codegen.ir.time import Join, Last, Reduce, Rule, Upsample, Window
 from codegen.ops.base import KernelOp
@@ -322,13 +321,13 @@ def _deaths(
                 continue
             last = len(death[x]) - 1
             if isinstance(rule, Last):
-                used = [(i, (lives.end_tick[node.output], EVER[1])) for i in range(last + 1 - rule.count, last + 1)]
+                used = [(i, (lives.end_tick[node.output], EVER[1])) for i in range(last + 1 - rule.frames, last + 1)]
             elif isinstance(rule, Reduce):
                 used = [(i, (tick, step)) for i, tick in enumerate(tick_of[x])]
             else:
                 used = []
                 for j, tick in enumerate(tick_of[node.output]):
-                    indices = reads(rule, j)
+                    indices = rule.reads(j)
                     if isinstance(rule, Upsample):
                         indices = [min(i, last) for i in indices]
                     used += [(i, (tick, step)) for i in indices]

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Literal
 
 from codegen.ir.graph import Graph
-from codegen.ir.lengths import ended_tensors, held_back, joins_shortest, lengths_with_faults, plan_error, reads
+from codegen.ir.lengths import ended_tensors, joins_shortest, lengths_with_faults, plan_error
 from codegen.ir.time import (
     Last,
     Recurrent,
@@ -124,7 +124,7 @@ def _add(x: Fraction | None, y: Fraction) -> Fraction | None:
 def _forward(rule: Rule, sources: list[Extent]) -> Extent:
     """One row of the table of DESIGN.md section 2."""
     x = sources[0]
-    e = held_back(rule)
+    e = rule.held_back
     if isinstance(rule, Window):
         ahead = (rule.extent - 1 - rule.left) * x.S
         return Extent(x.S * rule.stride, _add(x.a, -rule.left * x.S), _add(x.b, ahead), _add(x.wait, ahead + e * x.S))
@@ -243,9 +243,9 @@ def _spread(rule: Rule, sources: list[list[int]], frames: int) -> list[int]:
                 whole |= bits
         return [whole] * frames
     if isinstance(rule, Last):
-        return [sources[0][size - rule.count]] * frames
+        return [sources[0][size - rule.frames]] * frames
     for j in range(frames):
-        indices = [min(i, size - 1) for i in reads(rule, j)] if isinstance(rule, Upsample) else reads(rule, j)
+        indices = [min(i, size - 1) for i in rule.reads(j)] if isinstance(rule, Upsample) else rule.reads(j)
         bits = whole if isinstance(rule, Recurrent) else 0
         for source in sources[:1] if joins_shortest(rule) else sources:
             for i in indices:

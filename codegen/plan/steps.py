@@ -12,8 +12,8 @@ from functools import reduce
 from math import gcd
 from typing import Literal
 
-from codegen.ir.lengths import held_back, joins_shortest
-from codegen.ir.time import Last, Reduce, Rule, TimeNode, Transposed, Upsample, Window
+from codegen.ir.lengths import joins_shortest
+from codegen.ir.time import Affine, TimeNode
 
 Kind = Literal["clock", "affine", "min"]
 
@@ -96,9 +96,11 @@ class StepTable:
         """Index of a step that is always `value`."""
         return self._index(Step("affine", (0,), 0, value, 1))
 
-    def affine(self, source: int, mul: int, add: int, div: int) -> int:
-        """Index of floor((mul*source + add)/div), composed with the source step where that is exact."""
-        inner = self.steps[source]
+    def affine(self, source: int, formula: Affine) -> int:
+        """Index of the formula of a step, composed with the source step where that is exact."""
+        inner, mul, add, div = self.steps[source], formula.mul, formula.add, formula.div
+        if mul == 0:
+            return self.constant(add // div)
         if inner.kind == "affine" and inner.mul != 0 and (inner.div == 1 or mul == 1):
             if inner.div == 1:
                 mul, add = mul * inner.mul, mul * inner.add + add
@@ -129,39 +131,13 @@ class StepTable:
 
 
 def add_count(table: StepTable, node: TimeNode) -> None:
-    """Bind the count A of the node's output (RINGS.md section 1; the same recurrence as rules.count)."""
-    source, rule = table.of[node.inputs[0]], node.rule
-    if isinstance(rule, Window):
-        add = rule.left - rule.extent - held_back(rule) + rule.stride
-        table.of[node.output] = table.affine(source, 1, add, rule.stride)
-    elif isinstance(rule, Upsample):
-        table.of[node.output] = table.affine(source, rule.factor, -rule.offset, 1)
-    elif isinstance(rule, Transposed):
-        table.of[node.output] = table.affine(source, rule.stride, -rule.left - held_back(rule), 1)
-    else:
-        table.of[node.output] = table.minimum([table.of[x] for x in node.inputs])
+    """Bind the count A of the node's output (`lengths.count`)."""
+    source = table.minimum([table.of[x] for x in node.inputs])
+    table.of[node.output] = table.affine(source, node.rule.count())
 
 
 def add_length(table: StepTable, node: TimeNode) -> None:
-    """Bind the length L of the node's output, unclipped (RINGS.md section 5; the same as rules.raw_length)."""
-    if joins_shortest(node.rule):
-        table.of[node.output] = table.minimum([table.of[x] for x in node.inputs])
-    else:
-        table.of[node.output] = _length(table, node.rule, table.of[node.inputs[0]])
-
-
-def _length(table: StepTable, rule: Rule, source: int) -> int:
-    if isinstance(rule, Window):
-        span, s = rule.left + rule.right - rule.extent, rule.stride
-        if not rule.ceil_mode:
-            return table.affine(source, 1, span + s, s)
-        whole = table.affine(source, 1, span + 2 * s - 1, s)
-        return table.minimum([whole, table.affine(source, 1, rule.left - 1 + s, s)])
-    if isinstance(rule, Upsample):
-        return table.affine(source, rule.factor, 0, 1)
-    if isinstance(rule, Transposed):
-        rest = rule.extent - rule.left - rule.right + rule.output_padding
-        return table.affine(source, rule.stride, rest - rule.stride, 1)
-    if isinstance(rule, Reduce | Last):
-        return table.constant(1)
-    return source
+    """Bind the length L of the node's output, unclipped (`lengths.raw_length`)."""
+    sources = node.inputs if joins_shortest(node.rule) else node.inputs[:1]
+    source = table.minimum([table.of[x] for x in sources])
+    table.of[node.output] = table.minimum([table.affine(source, formula) for formula in node.rule.length()])

@@ -17,7 +17,6 @@ from codegen.ir.lengths import (
     ended_tensors,
     joins_shortest,
     lengths_with_faults,
-    lowest_read,
     plan_error,
     raw_length,
     readers,
@@ -133,10 +132,10 @@ def rows(graph: TimeGraph, hop: int) -> tuple[dict[str, int], dict[str, int], di
             if isinstance(rule, Reduce):
                 continue
             if isinstance(rule, Last):
-                least, behind = rule.count, [0]
+                least, behind = rule.frames, [0]
             else:
                 least = 1 if isinstance(rule, Upsample) and rule.offset > 0 else 0
-                behind = [lowest_read(rule, table[n][reader.output]) for n in range(span)]
+                behind = [rule.lowest()(table[n][reader.output]) for n in range(span)]
                 ring[x] = max(ring[x], *(table[n + hop][x] - behind[n] for n in range(span)))
                 keep[x] = max(keep[x], *(table[n][x] - behind[n] for n in range(span)), 0)
             keep[x] = max(keep[x], least)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.errors import EXIT_INPUT, CodegenError, input_error
-from codegen.ir.geometry import same_padding, window_length
+from codegen.ir.geometry import window_length
 from codegen.ir.graph import Graph
 from codegen.ir.time import Window
 from codegen.ops.base import KernelOp
@@ -30,28 +30,6 @@ from codegen.ops.pool import AveragePoolS8, MaxPoolS8
 STAGE = "tiling"
 Triple = tuple[int, int, int]
 Windows = tuple[Window, Window, Window]
-
-
-def axis_window(
-    size: int,
-    taps: int,
-    stride: int = 1,
-    dilation: int = 1,
-    auto_pad: str = "NOTSET",
-    pads: tuple[int, int] = (0, 0),
-    ceil_mode: bool = False,
-) -> Window:
-    """The window of one axis of `size` inputs with ONNX attributes; outputs are `window_length(size, window)`.
-
-    NOTSET uses `pads`, VALID none; SAME_UPPER and SAME_LOWER give ceil(size / stride) outputs (ONNX Conv-11).
-    """
-    if auto_pad == "VALID":
-        pads = (0, 0)
-    elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        pads = same_padding(size, taps, stride, dilation, auto_pad == "SAME_UPPER")
-    elif auto_pad != "NOTSET":
-        raise input_error(STAGE, "auto_pad", auto_pad, "NOTSET, VALID, SAME_UPPER or SAME_LOWER")
-    return Window(taps, stride, dilation, *pads, ceil_mode)
 
 
 @dataclass(frozen=True)
@@ -97,20 +75,6 @@ class Shape:
     def overlaps(self) -> bool:
         """Whether neighbouring windows share inputs: k_eff > stride on an axis with more than one output."""
         return any(a.extent > a.stride and out > 1 for out, a in zip(self.outputs, self.windows, strict=True))
-
-
-def pool_shape(batch: int, channels: int, sizes: Triple, windows: Windows) -> Shape:
-    """A pool on int8 codes."""
-    return Shape(batch, channels, channels, 1, sizes, windows)
-
-
-def conv_shape(
-    batch: int, channels_in: int, channels: int, groups: int, sizes: Triple, windows: Windows, weight_bytes: int = 1
-) -> Shape:
-    """A convolution on int8 codes with int32 bias."""
-    per = channels_in // groups
-    taps = prod(w.taps for w in windows)
-    return Shape(batch, channels, groups, per, sizes, windows, taps * per * weight_bytes + 4)
 
 
 def layer_shape(op: KernelOp, frames: int | None = None) -> Shape | None:

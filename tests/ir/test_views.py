@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.models import Net
+from models import Net
 
 from codegen.ir.view import Piece, View, compact, same_lengths
 from codegen.ops.move import Copy

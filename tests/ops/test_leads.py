@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from shapes import axis_window
 from window_layers import Case, Layer, kernels
 
 from codegen.ir.geometry import Geometry
@@ -11,7 +12,6 @@ from codegen.ir.time import Window
 from codegen.kernels.move import Concat
 from codegen.kernels.window import lead, lead_back
 from codegen.ops.move import ConcatS8
-from codegen.plan.tiling import axis_window
 
 SHAPES = 600
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from models import Net
 
 from codegen.ops.move import ConcatS8
 from codegen.ops.table import LutS8
@@ -12,7 +13,6 @@ from codegen.options import Options
 from codegen.pipeline import load_int8
 from codegen.reference.whole_clip import run_codes
 from codegen.verify.verification import random_feed, verify
-from tests.models import Net
 
 
 def joined(path: Path) -> Path:

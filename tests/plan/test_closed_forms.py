@@ -9,9 +9,9 @@ import math
 from fractions import Fraction
 
 import pytest
-from plan_graphs import random_graph
+from plan_graphs import random_graph, waits_for
 
-from codegen.ir.lengths import ended_tensors, held_back, readers, tensors, waits_for
+from codegen.ir.lengths import ended_tensors, readers, tensors
 from codegen.ir.periods import phases
 from codegen.ir.time import Join, Recurrent, TimeGraph, TimeNode, Transposed, Upsample, Window
 from codegen.plan.streaming import rows
@@ -42,7 +42,7 @@ def closed(node: TimeNode, step: Fraction, ahead: Fraction, hop: int) -> int:
     if isinstance(rule, Window):
         return 1 + math.floor((ahead + hop - 1) / step) + rule.left
     if isinstance(rule, Transposed):
-        e, k = held_back(rule), rule.extent
+        e, k = rule.held_back, rule.extent
         return fresh + max((r + e) // rule.stride + (k - 1 - r) // rule.stride for r in range(rule.stride))
     if isinstance(rule, Upsample) or len(set(node.inputs)) == 1:
         return fresh

@@ -17,6 +17,7 @@ from batches import FAST, Batch
 from checks import Array, Generated, Workshop, assert_same, legal_length, split, write_generated
 from models import DIVERSE
 from random_graphs import random_graph
+from simulate import ReadFault, simulate
 from streams import Session, run_reference, some_lengths
 
 from codegen.emit.model import Compiled
@@ -27,7 +28,6 @@ from codegen.ops.move import Copy
 from codegen.options import Options
 from codegen.pipeline import compile_model, load_int8
 from codegen.plan.outputs import is_legal
-from codegen.plan.simulate import ReadFault, simulate
 from codegen.plan.streaming import StreamPlan
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed

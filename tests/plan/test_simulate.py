@@ -6,11 +6,11 @@ import random
 
 import pytest
 from plan_graphs import chain_graph, random_graph
+from simulate import Form, ReadFault, simulate
 
 from codegen.ir.lengths import ended_tensors, lengths, readers
 from codegen.ir.time import Last, Rule, TimeGraph, Transposed, Upsample, Window
 from codegen.plan.outputs import is_legal
-from codegen.plan.simulate import Form, ReadFault, simulate
 from codegen.plan.streaming import StreamPlan, plan
 
 FORMS: tuple[Form, Form] = ("ring", "history")

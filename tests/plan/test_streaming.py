@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan_graphs import Builder, chain_graph, random_graph
+from plan_graphs import Builder, chain_graph, random_graph, waits_for
 
 from codegen.errors import CodegenError
 from codegen.ir.lengths import (
@@ -12,9 +12,7 @@ from codegen.ir.lengths import (
     ended_tensors,
     lengths,
     lengths_with_faults,
-    lowest_read,
     tensors,
-    waits_for,
 )
 from codegen.ir.periods import n_end, n_start, period, phases, warm_up
 from codegen.ir.time import Join, Last, Recurrent, Reduce, TimeGraph, Transposed, Unstreamable, Upsample, Window
@@ -172,7 +170,7 @@ def test_everything_is_periodic_from_the_warm_up_on(seed: int) -> None:
         for node in graph.nodes:
             if node.output in ended:
                 continue
-            lo, lo2 = (lowest_read(node.rule, c[node.output]) for c in (a, later))
+            lo, lo2 = (node.rule.lowest()(c[node.output]) for c in (a, later))
             assert lo >= 0
             assert all(a[x] - lo == later[x] - lo2 for x in node.inputs)
 
@@ -186,7 +184,7 @@ def test_the_warm_up_is_the_shortest(seed: int) -> None:
         return
     a, (length, _) = counts(graph, w - 1), lengths_with_faults(graph, w - 1)
     ended = ended_tensors(graph)
-    lows = [lowest_read(n.rule, a[n.output]) for n in graph.nodes if n.output not in ended]
+    lows = [n.rule.lowest()(a[n.output]) for n in graph.nodes if n.output not in ended]
     assert min(a.values()) < 0 or min(length.values()) <= 0 or min(lows) < 0
 
 

@@ -189,3 +189,12 @@ def random_graph(seed: int, endings: bool = True) -> TimeGraph:
         except PlanError:
             continue
         return graph
+
+
+def waits_for(rule: Rule, j: int) -> int:
+    """The input frame whose arrival completes output frame j: its newest read plus the end correction e."""
+    if isinstance(rule, Window):
+        return j * rule.stride - rule.left + rule.extent - 1 + rule.held_back
+    if isinstance(rule, Transposed):
+        return (j + rule.left + rule.held_back) // rule.stride
+    return rule.lowest()(j)

@@ -12,9 +12,10 @@ import cffi
 import numpy as np
 from batches import LANES
 from checks import require_tool, run_tool
+from shapes import axis_window
 
 from codegen.ir.geometry import Geometry, window_length
-from codegen.plan.tiling import Shape, TilePlan, axis_window, plan_tiles, smallest_budget
+from codegen.plan.tiling import Shape, TilePlan, plan_tiles, smallest_budget
 from codegen.resources import runtime_folder
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from codegen.ir.lengths import ended_tensors, lengths, plan_error, reads, tensors
+from codegen.ir.lengths import ended_tensors, lengths, plan_error, tensors
 from codegen.ir.periods import n_end
 from codegen.ir.time import Last, Reduce, TimeGraph, TimeNode, Upsample
 from codegen.plan.streaming import StreamPlan
@@ -85,9 +85,9 @@ class Simulation:
 
     def _compute(self, node: TimeNode, j: int, after: dict[str, int]) -> None:
         """Frame j on the reduced clock, which is frame made[output] of the stream."""
-        truth = reads(node.rule, self.made[node.output])
+        truth = node.rule.reads(self.made[node.output])
         for x in node.inputs:
-            for i, i_true in zip(reads(node.rule, j), truth, strict=True):
+            for i, i_true in zip(node.rule.reads(j), truth, strict=True):
                 end, true_end = self.total.get(x, ENDLESS), self.true_total.get(x, ENDLESS)
                 if isinstance(node.rule, Upsample):
                     i, i_true = min(i, end - 1), min(i_true, true_end - 1)  # noqa: PLW2901
@@ -146,8 +146,8 @@ class Simulation:
             x = node.inputs[0]
             if isinstance(node.rule, Reduce) and self.summed[node.output] != self.made[x]:
                 raise ReadFault(f"{node.name} reduced {self.summed[node.output]} of {self.made[x]} frames")
-            if isinstance(node.rule, Last) and self.made[x] >= node.rule.count:
-                self._fetch(node.name, x, self.made[x] - node.rule.count)
+            if isinstance(node.rule, Last) and self.made[x] >= node.rule.frames:
+                self._fetch(node.name, x, self.made[x] - node.rule.frames)
         for name, frames in truth.items():
             if name not in self.ended and self.made[name] != frames and frames > 0:
                 raise ReadFault(f"{name} ended with {self.made[name]} of {frames} frames")
