@@ -20,6 +20,7 @@ from codegen.notes import Kind, Note
 from codegen.options import Options
 from codegen.passes import PASSES
 from codegen.passes.carry_state import carry_state, hints
+from codegen.passes.check_graph import check_graph
 from codegen.passes.make_endless import make_endless
 from codegen.plan.receptive_field import analyse_graph
 
@@ -140,14 +141,15 @@ def cuts(options: Options) -> Cuts:
 
 def import_int8(graph: Graph, options: Options) -> Graph:
     """Reals and codes -> int8 operators, as the options ask for."""
-    graph = to_int8(graph)
+    graph = check_graph(to_int8(graph), "to_int8")
     for run in PASSES:
-        graph = run(graph)
+        graph = check_graph(run(graph), run.__name__)
     if options.endless:
         graph, problems = make_endless(graph)
         if problems:
             raise CodegenError("endless", problems)
-    return carry_state(graph, options.state, options.state_output)
+        check_graph(graph, "make_endless")
+    return check_graph(carry_state(graph, options.state, options.state_output), "carry_state")
 
 
 def refused_after_quantization(graph: Graph) -> list[Problem]:

@@ -70,6 +70,13 @@ class Geometry:
             found.append((np.clip(first, 0, size), np.clip(first + w.extent, 0, size)))
         return found
 
+    def reads_padding(self) -> bool:
+        """Whether some window may read outside its input: exact inside the frame, by the pads along the stream."""
+        if self.time.left > 0 or self.time.right > 0 or self.time.ceil_mode:
+            return True
+        axes = zip((self.depth, self.width), self.size_in, self.size_out, strict=True)
+        return any(w.left > 0 or (out - 1) * w.stride - w.left + w.extent > size for w, size, out in axes)
+
     def describe(self) -> str:
         parts = [_text(self.time)]
         for w, size in ((self.depth, self.size_in[0]), (self.width, self.size_in[1])):

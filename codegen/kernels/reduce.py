@@ -26,7 +26,7 @@ def fit_sum(op: ReduceS8) -> LinearParams:
     qx, qy = op.quants()
     if op.kind == "Average":
         return fit_average(qx, qy, op.count, *op.bounds)
-    low, high = op.interval()
+    low, high = op.sum_range()
     lo, hi = op.bounds
     return fit_ratio(average_ratio(qx, qy, 1), low, high, qy[1], lo=lo, hi=hi)
 

@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.codes import INT8, CodeType
+from codegen.ir.geometry import Geometry
+from codegen.ir.lengths import is_ending
 from codegen.ir.op import Op
 from codegen.numerics import reference as numeric
+from codegen.ops.channels import Coupling, Interval, Mask, fixed
+from codegen.ops.tile_shape import Shape
 
 Codes = npt.NDArray[np.int8]
 Stages = dict[str, npt.NDArray[Any]]
@@ -34,6 +38,38 @@ class KernelOp(Op):
     def stages(self, xs: Sequence[Codes]) -> Stages:
         """The whole-clip result at every stage that the kernel has, fused or not; the last one is `reference(xs)`."""
         return {self.final: self.reference(xs)}
+
+    def codes(self, xs: Sequence[Interval]) -> Interval | None:
+        """The codes that elements of the result can take, from those of the operands; None: any. A result shorter than
+        a frame repeats (channels)."""
+        return None
+
+    def counts_frames(self) -> bool:
+        """Whether the result depends on how many frames there are, so that `codes` hold for clips alone."""
+        return False
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        """Which elements of result and operands can only be kept or removed together; the default is all."""
+        return fixed(size_y, xs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> Op | None:
+        """The operator on the kept elements of its result and operands; None where it cannot be expressed."""
+        return None
+
+    def sliding(self, size: int) -> KernelOp | None:
+        """The operator that slides along an endless stream, with results of `size` elements; None if there is none.
+
+        The default is the operator itself, where it does not need the end of the stream.
+        """
+        return None if is_ending(self.rule()) else self
+
+    def window(self) -> Geometry | None:
+        """The `geometry` into which padding and cropping beside the operator may go; None: none."""
+        return None
+
+    def tile_shape(self, frames: int | None = None) -> Shape | None:
+        """The shape that is cut into tiles, None where the operator always runs whole (`window_shape`)."""
+        return None
 
     def rounding(self) -> Rounding | None:
         """How int32 accumulators become codes, and which accumulators can occur; None where none are rounded."""

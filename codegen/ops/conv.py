@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.codes import INT8
+from codegen.codes import INT8, INT32, CodeType
 from codegen.ir.geometry import Geometry, conv_macs, describe_convolution, window_length
 from codegen.ir.time import Rule
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages, rounding_stages
+from codegen.ops.channels import Coupling, Interval, Mask, kept_channels, product_coupling, removed_constants
+from codegen.ops.tile_shape import Shape, window_shape
+
+Weights = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,10 @@ class Requantize:
     def stages(self, acc: npt.NDArray[np.int64]) -> Stages:
         return rounding_stages(acc, self.scale, self.zero_point, self.lo, self.hi)
 
+    def at(self, keep: Mask) -> Requantize:
+        """For the kept channels."""
+        return replace(self, scale=self.scale[keep]) if self.scale.size == keep.size else self
+
 
 @dataclass(frozen=True, eq=False)
 class Convolution(KernelOp):
@@ -49,6 +57,7 @@ class Convolution(KernelOp):
     groups: int
     x_zero_point: int
     origin: str = field(default="", kw_only=True)
+    writes: ClassVar[CodeType] = INT8
 
     def rule(self) -> Rule:
         return self.geometry.time
@@ -89,6 +98,15 @@ class Convolution(KernelOp):
             out[start:stop] = np.rint(acc).astype(np.int64).reshape(stop - start, *g.size_out, co)
         return out + self.bias
 
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        can_fold = not self.geometry.reads_padding()
+        return product_coupling(self.weights, self.groups, self.channels, self.x_zero_point, can_fold, size_y, xs[0])
+
+    def tile_shape(self, frames: int | None = None) -> Shape | None:
+        channels, per = self.channels[1], self.weights.shape[4]
+        own = self.weights.nbytes // channels + 4
+        return window_shape(self.geometry, frames, channels, self.groups, per, own, self.writes)
+
 
 @dataclass(frozen=True, eq=False)
 class ConvS8(Convolution):
@@ -106,6 +124,29 @@ class ConvS8(Convolution):
     def stages(self, xs: Sequence[Codes]) -> Stages:
         return self.requantize.stages(self.accumulate(xs[0]))
 
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        """acc = bias + sum((x - zero point) * w): each product is least and greatest at the ends of x."""
+        ci, co = self.channels
+        x = xs[0].by_channel(ci)
+        if self.geometry.reads_padding():
+            x = x.with_code(self.x_zero_point)
+        per = ci // self.groups
+        low, high = ((v - self.x_zero_point).reshape(self.groups, 1, 1, per) for v in (x.low, x.high))
+        w = self.weights.astype(np.int64).reshape(self.groups, co // self.groups, -1, per)
+        least = self.bias + np.minimum(w * low, w * high).sum(axis=(2, 3)).reshape(co)
+        most = self.bias + np.maximum(w * low, w * high).sum(axis=(2, 3)).reshape(co)
+        r = self.requantize
+        codes = [numeric.requantize(acc, r.scale, r.zero_point, r.lo, r.hi).astype(np.int64) for acc in (least, most)]
+        return Interval(codes[0], codes[1])
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ConvS8:
+        kept = kept_weights(self.weights, self.bias, self.groups, self.x_zero_point, y, xs[0], intervals[0])
+        weights, bias, groups, outs = kept
+        return replace(self, weights=weights, bias=bias, groups=groups, requantize=self.requantize.at(outs))
+
+    def window(self) -> Geometry:
+        return self.geometry
+
 
 @dataclass(frozen=True, eq=False)
 class ConvAccS8(Convolution):
@@ -113,10 +154,32 @@ class ConvAccS8(Convolution):
 
     scales: npt.NDArray[np.float32]
     final = "accumulator"
+    writes = INT32
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         accumulators: Any = self.accumulate(xs[0]).astype(np.int32)
         return accumulators  # type: ignore[no-any-return]
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ConvAccS8:
+        kept = kept_weights(self.weights, self.bias, self.groups, self.x_zero_point, y, xs[0], intervals[0])
+        weights, bias, groups, outs = kept
+        return replace(self, weights=weights, bias=bias, groups=groups, scales=self.scales[outs])
+
+
+def kept_weights(
+    weights: Weights, bias: npt.NDArray[np.int64], groups: int, zero_point: int, y: Mask, x: Mask, interval: Interval
+) -> tuple[Weights, npt.NDArray[np.int64], int, Mask]:
+    """(weights [Co, ..., Ci / groups] and bias of kept channels, groups, the kept output channels): removed constants
+    move into the bias, whole groups go."""
+    co, per = weights.shape[0], weights.shape[4]
+    outs, ins = kept_channels(y, co), kept_channels(x, per * groups)
+    if groups == 1:
+        added = removed_constants(interval.by_channel(per), ins, zero_point)
+        bias = bias + weights.astype(np.int64).sum(axis=(1, 2, 3)) @ added
+        weights = weights[..., ins]
+    else:
+        groups = int(ins.sum()) // per
+    return np.ascontiguousarray(weights[outs]), bias[outs], groups, outs
 
 
 def accumulator_bounds(

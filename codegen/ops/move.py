@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,6 +13,7 @@ from codegen.codes import INT8
 from codegen.ir.time import Join, Reduce, Rule, Upsample, Window
 from codegen.ir.view import Piece
 from codegen.ops.base import Codes, KernelOp, Stages
+from codegen.ops.channels import Coupling, Interval, Mask, Values, affine, each, hull, kept_channels, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,24 @@ class Copy(KernelOp):
 
     def describe(self) -> str:
         return "copy " + "x".join(str(piece.size) for piece in self.pieces)
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return xs[0].at(self.index())
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        index, size_x = self.index(), xs[0].low.size
+
+        def needs(kept: Mask) -> Mask:
+            read = np.zeros(size_x, np.bool_)
+            read[index[kept]] = True
+            return read
+
+        return Coupling(each(size_y), (each(size_x),), needs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> Copy | None:
+        index = (np.cumsum(xs[0]) - 1)[self.index()[y]]
+        pieces = affine(index)
+        return None if pieces is None else Copy(pieces, int(index[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +93,20 @@ class PadFrames(KernelOp):
     def describe(self) -> str:
         return f"time {self.time[0]},{self.time[1]} frame {list(self.frame)}"
 
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        inside = replace(self, time=(0, 0))
+        made = hull(lambda x: inside.reference([x]), xs, self.type)
+        return made.with_code(self.code) if max(self.time) > 0 else made
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        if not self.frame or self.frame[-1] != (0, 0):
+            return super().coupling(size_y, xs)
+        return same(size_y, xs, self.frame_in[-1])
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> PadFrames:
+        kept = int(kept_channels(y, self.frame_in[-1]).sum())
+        return replace(self, frame_in=(*self.frame_in[:-1], kept))
+
 
 @dataclass(frozen=True, eq=False)
 class Truncate(KernelOp):
@@ -89,6 +122,16 @@ class Truncate(KernelOp):
 
     def describe(self) -> str:
         return "to the shorter length"
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return xs[0]
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        """Of the second operand no element is read, only its length."""
+        return Coupling(each(size_y), (each(size_y), each(xs[1].low.size)), lambda kept: kept)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> Truncate:
+        return replace(self, size=int(y.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +155,27 @@ class ConcatS8(KernelOp):
         changed = sum(table is not None for table in self.tables)
         return f"{changed} of {len(self.sizes)} operands rescaled" if changed else ""
 
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        """Of operands without tables, which a later pass puts there."""
+
+        def joined(parts: Sequence[Values]) -> Values:
+            return np.concatenate([p.reshape(self.outer, -1) for p in parts], axis=1).reshape(-1)
+
+        return Interval(joined([x.low for x in xs]), joined([x.high for x in xs]))
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        """Columns of [outer, columns]: the same ones in every row."""
+        width = size_y // self.outer
+        columns, at = [], 0
+        for size in self.sizes:
+            own = size * self.inner
+            columns.append(at + each(self.outer * own) % own)
+            at += own
+        return Coupling(each(size_y) % width, tuple(columns))
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ConcatS8:
+        return ConcatS8(self.outer, tuple(int(x.sum()) // self.outer for x in xs), 1)
+
 
 @dataclass(frozen=True, eq=False)
 class UpsampleS8(KernelOp):
@@ -133,6 +197,25 @@ class UpsampleS8(KernelOp):
             x = x.take(np.asarray(index), axis=axis + 1)
         return x
 
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return xs[0].at(self.frame_index())
+
+    def frame_index(self) -> npt.NDArray[np.int64]:
+        """For each element of an output frame the element of the input frame."""
+        index = np.arange(prod(self.frame_in)).reshape(self.frame_in)
+        for axis, source in enumerate(self.index):
+            index = index.take(np.asarray(source), axis=axis)
+        return index.reshape(-1)
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        if not self.frame_in or self.index[-1] != tuple(range(self.frame_in[-1])):
+            return super().coupling(size_y, xs)
+        return same(size_y, xs, self.frame_in[-1])
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> UpsampleS8:
+        kept = int(kept_channels(y, self.frame_in[-1]).sum())
+        return replace(self, frame_in=(*self.frame_in[:-1], kept), index=(*self.index[:-1], tuple(range(kept))))
+
 
 @dataclass(frozen=True, eq=False)
 class LastS8(KernelOp):
@@ -145,6 +228,18 @@ class LastS8(KernelOp):
 
     def reference(self, xs: Sequence[Codes]) -> Codes:
         return xs[0][-1:]
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return xs[0]
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> LastS8:
+        return self
+
+    def sliding(self, size: int) -> KernelOp:
+        return Copy((Piece(size, 1),))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from codegen.numerics.islands import IslandParams, pair_table
 from codegen.numerics.linear import MulParams
 from codegen.numerics.pairs import AddParams
 from codegen.ops.base import Codes, KernelOp, Stages
+from codegen.ops.channels import Coupling, Interval, Mask, hull, same
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,16 @@ class PairS8(KernelOp):
             return numeric.mul(a, b, qa, qb, qy, lo=lo, hi=hi, total=self.total)
         sign = -1 if self.kind == "Sub" else 1
         return numeric.add(a, b, qa, qb, qy, lo=lo, hi=hi, sign_b=sign, total=self.total)
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        """Add and Sub are monotone in each operand, Mul is bilinear: the corners hold both ends."""
+        return hull(lambda a, b: self.reference([a, b]), xs, self.type)
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> PairS8:
+        return self
 
 
 Reals = npt.NDArray[np.float32]

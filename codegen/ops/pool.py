@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from codegen.ir.graph import QParams
 from codegen.ir.time import Rule, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Stages
+from codegen.ops.channels import Coupling, Interval, Mask, kept_channels, same
+from codegen.ops.tile_shape import Shape, window_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,21 @@ class MaxPoolS8(KernelOp):
         patches = g.patches(x, self.type.low, window_length(x.shape[0], g.time))
         best: Codes = patches.max(axis=(3, 4, 5))
         return best
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return xs[0].by_channel(self.channels)
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs, self.channels)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> MaxPoolS8:
+        return replace(self, channels=int(kept_channels(y, self.channels).sum()))
+
+    def window(self) -> Geometry:
+        return self.geometry
+
+    def tile_shape(self, frames: int | None = None) -> Shape:
+        return window_shape(self.geometry, frames, self.channels, self.channels, 1, 0, self.type)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +132,27 @@ class AveragePoolS8(KernelOp):
         ):
             rows = {g.time.taps}
         return sorted({a * b * c for a in rows for b in inner[0] for c in inner[1]})
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        x = xs[0].by_channel(self.channels)
+        if self.count_include_pad and self.geometry.reads_padding():
+            x = x.with_code(self.x.zero_point)
+        qx, qy = (self.x.scale, self.x.zero_point), (self.y.scale, self.y.zero_point)
+        lo, hi = self.bounds
+        cases = [
+            [numeric.average(end * count, count, qx, qy, lo=lo, hi=hi).astype(np.int64) for count in self.counts()]
+            for end in (x.low - self.x.zero_point, x.high - self.x.zero_point)
+        ]
+        return Interval(np.min(cases[0], axis=0), np.max(cases[1], axis=0))
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs, self.channels)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> AveragePoolS8:
+        return replace(self, channels=int(kept_channels(y, self.channels).sum()))
+
+    def tile_shape(self, frames: int | None = None) -> Shape:
+        return window_shape(self.geometry, frames, self.channels, self.channels, 1, 0, self.type)
 
 
 def counted(w: Window, size: int, out: int, include_pad: bool) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.codes import INT8
+from codegen.ir.geometry import Geometry
 from codegen.ir.graph import QParams
 from codegen.ir.time import Join, Reduce, Rule, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages
-from codegen.ops.conv import Requantize, accumulator_bounds
+from codegen.ops.channels import Coupling, Interval, Mask, each, hull, kept_channels, removed_constants, same
+from codegen.ops.conv import ConvS8, Requantize, accumulator_bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +51,14 @@ class ReduceS8(KernelOp):
             return None
         return ("uint8_t" if self.kind in ("Max", "Min") else "int32_t", self.block[0] * self.block[2])
 
-    def interval(self) -> tuple[int, int]:
+    def sum_range(self) -> tuple[int, int]:
         """Sums of code - zero point that can occur."""
         return self.count * (self.x.type.low - self.x.zero_point), self.count * (self.x.type.high - self.x.zero_point)
 
     def rounding(self) -> Rounding | None:
         if self.kind != "Mean":
             return None
-        low, high = (np.asarray([v], np.int64) for v in self.interval())
+        low, high = (np.asarray([v], np.int64) for v in self.sum_range())
         return Rounding(np.asarray([self.scale()], np.float32), low, high, self.y.zero_point, *self.bounds)
 
     def scale(self) -> np.float32:
@@ -99,6 +101,30 @@ class ReduceS8(KernelOp):
 
     def describe(self) -> str:
         return f"{self.kind.lower()} of {self.count}" + (" over the stream axis" if self.over_time else "")
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        """All elements least, all greatest: the reference itself, on `frames` equal frames."""
+        frames = self.frames if self.over_time else 1
+        return hull(lambda x: self.reference([np.broadcast_to(x, (frames, x.shape[1]))]), xs, self.type)
+
+    def counts_frames(self) -> bool:
+        return self.over_time and self.kind not in ("Max", "Min")
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        """[outer, n, inner] -> [outer, inner]: columns of inner, or where there is one, rows of outer."""
+        _, n, inner = self.block
+        if inner == 1:
+            return Coupling(each(size_y), (each(xs[0].low.size) // n,))
+        return same(size_y, xs, inner)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ReduceS8:
+        outer, n, inner = self.block
+        if inner == 1:
+            return replace(self, block=(int(y.sum()), n, 1))
+        return replace(self, block=(outer, n, int(kept_channels(y, inner).sum())))
+
+    def sliding(self, size: int) -> KernelOp:
+        return SlidingReduceS8(self) if self.over_time else self
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +174,27 @@ class DenseOverTimeS8(KernelOp):
 
     def describe(self) -> str:
         return f"{self.weights.shape[0]} frames of {self.weights.shape[2]}"
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        used_by = np.asarray((self.weights != 0).any(axis=0))
+        free = xs[0].constant
+
+        def needs(kept: Mask) -> Mask:
+            return np.asarray(used_by[kept].any(axis=0) & ~free)
+
+        return Coupling(each(size_y), (each(xs[0].low.size),), needs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> DenseOverTimeS8:
+        added = removed_constants(intervals[0], xs[0], self.x_zero_point)
+        bias = self.bias + self.weights.astype(np.int64).sum(axis=0) @ added
+        weights = np.ascontiguousarray(self.weights[:, y][:, :, xs[0]])
+        return replace(self, weights=weights, bias=bias[y], requantize=self.requantize.at(y))
+
+    def sliding(self, size: int) -> KernelOp:
+        frames, outputs, frame = self.weights.shape
+        geometry = Geometry(Window(taps=frames), Window(), Window(), (1, 1), (1, 1))
+        weights = np.ascontiguousarray(self.weights.transpose(1, 0, 2).reshape(outputs, frames, 1, 1, frame))
+        return ConvS8(geometry, weights, self.bias, 1, self.x_zero_point, self.requantize, origin=self.origin)
 
 
 @dataclass(frozen=True, eq=False)

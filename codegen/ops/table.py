@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ops.base import Codes, KernelOp
+from codegen.ops.channels import Coupling, Interval, Mask, Values, same
 
 MOST_TABLES = 256  # `table_of` holds numbers of 8 bits
 
@@ -23,6 +24,15 @@ class LutS8(KernelOp):
     def reference(self, xs: Sequence[Codes]) -> Codes:
         codes: Codes = self.table[xs[0].astype(np.int64) - self.type.low]
         return codes
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return _range(self.table[None], np.zeros(xs[0].low.size, np.int64), xs[0], self.type.low)
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> LutS8:
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +53,25 @@ class LutChannelsS8(KernelOp):
 
     def describe(self) -> str:
         return f"{len(self.tables)} tables"
+
+    def codes(self, xs: Sequence[Interval]) -> Interval:
+        return _range(self.tables, np.resize(self.table_of.astype(np.int64), xs[0].low.size), xs[0], self.type.low)
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        return same(size_y, xs)
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> LutChannelsS8:
+        used, index = np.unique(np.resize(self.table_of, y.size)[y], return_inverse=True)
+        return channel_tables(list(self.tables[used]), index.reshape(-1))
+
+
+def _range(tables: npt.NDArray[np.int8], which: Values, x: Interval, first: int) -> Interval:
+    """Least and greatest entry of tables[which] over the codes low..high."""
+    cases, back = np.unique(np.stack([which, x.low, x.high]), axis=1, return_inverse=True)
+    parts = [tables[t, lo - first : hi - first + 1].astype(np.int64) for t, lo, hi in cases.T]
+    low, high = np.asarray([p.min() for p in parts]), np.asarray([p.max() for p in parts])
+    back = back.reshape(-1)
+    return Interval(low[back], high[back])
 
 
 def channel_tables(tables: Sequence[npt.NDArray[np.int8]], index: npt.NDArray[np.intp]) -> LutChannelsS8:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from codegen.ir.time import Join, Rule, Transposed, Window
 from codegen.numerics import reference as numeric
 from codegen.ops.base import Codes, KernelOp, Rounding, Stages
-from codegen.ops.conv import Requantize, accumulator_bounds
+from codegen.ops.channels import Coupling, Interval, Mask, product_coupling
+from codegen.ops.conv import Requantize, accumulator_bounds, kept_weights
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,16 @@ class ConvTransposeS8(TransposedConvolution):
 
     def stages(self, xs: Sequence[Codes]) -> Stages:
         return self.requantize.stages(self.accumulate(xs))
+
+    def coupling(self, size_y: int, xs: Sequence[Interval]) -> Coupling:
+        """The edges see fewer taps: only what adds nothing can go."""
+        channels = self.weights.shape[4] * self.groups, self.weights.shape[0]
+        return product_coupling(self.weights, self.groups, channels, self.x_zero_point, False, size_y, xs[0])
+
+    def without(self, y: Mask, xs: Sequence[Mask], intervals: Sequence[Interval]) -> ConvTransposeS8:
+        kept = kept_weights(self.weights, self.bias, self.groups, self.x_zero_point, y, xs[0], intervals[0])
+        weights, bias, groups, outs = kept
+        return replace(self, weights=weights, bias=bias, groups=groups, requantize=self.requantize.at(outs))
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,8 @@
 A channel is constant where interval analysis (`code_intervals`) leaves it one code. At the zero point of its reader it
 adds nothing to any window, padding included; at another code it moves into the reader's bias where no padding is read.
 Everything is decided on masks of frame elements: the smallest set that the graph outputs need, closed under what each
-operator must keep together (`channel_coupling`); then every operator is rewritten without the rest (`channel_rewrite`).
+operator must keep together (`KernelOp.coupling`); then every operator is rewritten without the rest
+(`KernelOp.without`).
 The codes of graph inputs and outputs, and of every channel that stays, are unchanged, for every input. Every node stays
 (with one channel at least), so schedule, lookahead and legal lengths do too. `graph.taps` loses the views of tensors
 that lost channels: a tap always shows the whole ONNX tensor or is not there.
@@ -19,9 +20,8 @@ from codegen.ir.graph import Graph, Node, Tensor
 from codegen.ir.op import Op
 from codegen.notes import Kind, Note
 from codegen.ops.base import KernelOp
-from codegen.passes.channel_coupling import Coupling, Mask, coupling, fixed
-from codegen.passes.channel_rewrite import shrunk, without
-from codegen.passes.code_intervals import Interval, analyse
+from codegen.ops.channels import Coupling, Interval, Mask, fixed
+from codegen.passes.code_intervals import analyse
 
 
 def remove_constant_channels(graph: Graph) -> Graph:
@@ -83,7 +83,23 @@ def _once(graph: Graph) -> tuple[Graph | None, list[Note]]:
 
 
 def _rewritten(node: Node, keep: dict[str, Mask], intervals: dict[str, Interval]) -> Op | None:
-    return without(node.op, keep[node.output], [keep[x] for x in node.inputs], [intervals[x] for x in node.inputs])
+    assert isinstance(node.op, KernelOp)
+    y, xs = keep[node.output], [keep[x] for x in node.inputs]
+    if y.all() and all(x.all() for x in xs):
+        return node.op
+    return node.op.without(y, xs, [intervals[x] for x in node.inputs])
+
+
+def shrunk(shape: tuple[int, ...], keep: Mask) -> tuple[int, ...]:
+    """The frame shape of what is kept: the same axes where whole slices went, else one axis."""
+    grid = keep.reshape(shape or (1,))
+    axes = [grid.any(axis=tuple(j for j in range(grid.ndim) if j != i)) for i in range(grid.ndim)]
+    whole = np.ones((), np.bool_)
+    for axis in axes:
+        whole = whole[..., None] & axis
+    if np.array_equal(whole, grid):
+        return tuple(int(axis.sum()) for axis in axes)
+    return (int(keep.sum()),)
 
 
 def kept_elements(graph: Graph, intervals: dict[str, Interval], stuck: set[str]) -> dict[str, Mask]:
@@ -95,9 +111,10 @@ def kept_elements(graph: Graph, intervals: dict[str, Interval], stuck: set[str])
     keep = {name: np.full(t.frame_elements, name in whole, np.bool_) for name, t in graph.tensors.items()}
     couplings: list[tuple[Node, Coupling]] = []
     for node in reversed(graph.nodes):
+        assert isinstance(node.op, KernelOp)
         xs = [intervals[x] for x in node.inputs]
         size = graph.tensors[node.output].frame_elements
-        couplings.append((node, fixed(size, xs) if node.name in stuck else coupling(node.op, size, xs)))
+        couplings.append((node, fixed(size, xs) if node.name in stuck else node.op.coupling(size, xs)))
     for node, c in couplings:
         if c.fixed:
             for name in (node.output, *node.inputs):

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from codegen.ir.geometry import Geometry
 from codegen.ir.graph import Graph, Node, prune
+from codegen.ir.op import Op
 from codegen.ir.time import Window
-from codegen.ops.conv import ConvS8
+from codegen.ops.base import KernelOp
 from codegen.ops.move import PadFrames
-from codegen.ops.pool import MaxPoolS8
 
 
 def fold_pads(graph: Graph) -> Graph:
@@ -23,19 +23,26 @@ def fold_pads(graph: Graph) -> Graph:
 
 def _fold_into_reader(graph: Graph) -> Graph | None:
     for node in graph.nodes:
-        if not isinstance(node.op, ConvS8 | MaxPoolS8):
+        own, pad = _window(node), graph.producer(node.inputs[0])
+        if own is None or pad is None or not isinstance(pad.op, PadFrames) or not _same_fill(pad.op, node.op):
             continue
-        pad = graph.producer(node.inputs[0])
-        if pad is None or not isinstance(pad.op, PadFrames) or not _same_fill(pad.op, node.op):
-            continue
-        geometry = _widened(node.op.geometry, pad.op)
+        geometry = _widened(own, pad.op)
         if geometry is not None:
-            merged = replace(node, op=replace(node.op, geometry=geometry), inputs=(pad.inputs[0],))
+            merged = replace(node, op=_with(node, geometry), inputs=(pad.inputs[0],))
             return prune(graph.with_nodes([merged if n is node else n for n in graph.nodes]))
     return None
 
 
-def _same_fill(pad: PadFrames, op: ConvS8 | MaxPoolS8) -> bool:
+def _window(node: Node) -> Geometry | None:
+    return node.op.window() if isinstance(node.op, KernelOp) else None
+
+
+def _with(node: Node, geometry: Geometry) -> Op:
+    """Operators that have a window keep it as `geometry`."""
+    return replace(node.op, geometry=geometry)  # type: ignore[call-arg]
+
+
+def _same_fill(pad: PadFrames, op: Op) -> bool:
     """Cropping never fills; padding must fill with what the window itself would use."""
     fills = any(amount > 0 for pair in (pad.time, *pad.frame) for amount in pair)
     return not fills or pad.code == op.pad_code()
@@ -78,14 +85,15 @@ def _fold_into_writer(graph: Graph) -> Graph | None:
             continue
         left, right = crop.op.time
         source = graph.producer(crop.inputs[0])
-        if left > 0 or right > 0 or source is None or not isinstance(source.op, ConvS8 | MaxPoolS8):
+        geometry = None if source is None else _window(source)
+        if left > 0 or right > 0 or source is None or geometry is None:
             continue
-        time = source.op.geometry.time
+        time = geometry.time
         alone = len(graph.readers(source.output)) == 1 and source.output not in outputs
         if not alone or time.ceil_mode:
             continue
         moved = replace(time, left=time.left + left * time.stride, right=time.right + right * time.stride)
-        op = replace(source.op, geometry=replace(source.op.geometry, time=moved))
+        op = _with(source, replace(geometry, time=moved))
         merged = Node(crop.name, op, source.inputs, crop.output, source.onnx_name, source.op_type, source.path)
         nodes = [merged if n is crop else n for n in graph.nodes if n is not source]
         return prune(graph.with_nodes(nodes))

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from codegen.errors import Problem
-from codegen.ir.geometry import Geometry
-from codegen.ir.graph import Graph, Node
+from codegen.ir.graph import Graph
 from codegen.ir.time import Window
-from codegen.ir.view import Piece
 from codegen.ops.base import KernelOp
-from codegen.ops.conv import ConvS8
-from codegen.ops.move import Copy, LastS8
-from codegen.ops.reduce import DenseOverTimeS8, ReduceS8, SlidingReduceS8
 
 STAGE = "endless"
 
@@ -27,30 +20,14 @@ def make_endless(graph: Graph) -> tuple[Graph, list[Problem]]:
         return graph, [Problem(graph.name, "--endless, but the model has no stream axis", hint="Leave the option out")]
     nodes, problems = [], []
     for node in graph.nodes:
-        op = _sliding(node, graph)
+        assert isinstance(node.op, KernelOp)
+        op = node.op.sliding(graph.tensors[node.output].frame_elements)
         if op is None:
             problems.append(Problem(node.where, "it has no sliding form", hint="Leave --endless out"))
         else:
             nodes.append(replace(node, op=op))
     notes = (*graph.notes, _notice(graph))
     return replace(graph, nodes=tuple(nodes), clip_length=None, notes=notes), problems
-
-
-def _sliding(node: Node, graph: Graph) -> KernelOp | None:
-    op = node.op
-    assert isinstance(op, KernelOp)
-    if isinstance(op, ReduceS8) and op.over_time:
-        return SlidingReduceS8(op)
-    if isinstance(op, DenseOverTimeS8):
-        frames, outputs, size = op.weights.shape
-        geometry = Geometry(Window(taps=frames), Window(), Window(), (1, 1), (1, 1))
-        weights = op.weights.transpose(1, 0, 2).reshape(outputs, frames, 1, 1, size)
-        return ConvS8(geometry, np.ascontiguousarray(weights), op.bias, 1, op.x_zero_point, op.requantize)
-    if isinstance(op, LastS8):
-        size = graph.tensors[node.output].frame_elements
-
-        return Copy((Piece(size, 1),))
-    return op
 
 
 def is_exact(graph: Graph) -> bool:

@@ -20,80 +20,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.errors import EXIT_INPUT, CodegenError, input_error
-from codegen.ir.geometry import window_length
 from codegen.ir.graph import Graph
 from codegen.ir.time import Window
 from codegen.ops.base import KernelOp
-from codegen.ops.conv import ConvAccS8, Convolution
-from codegen.ops.pool import AveragePoolS8, MaxPoolS8
+from codegen.ops.tile_shape import Shape, Triple
 
 STAGE = "tiling"
-Triple = tuple[int, int, int]
-Windows = tuple[Window, Window, Window]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A pool or convolution: `batch` items of `groups` * `group_in` channels of D x H x W = `sizes`, to `channels`.
-
-    `channel_bytes` are the weights and parameters of one output channel (0: a pool). A pool has one group per channel.
-    """
-
-    batch: int
-    channels: int
-    groups: int
-    group_in: int
-    sizes: Triple
-    windows: Windows
-    channel_bytes: int = 0
-    x_bytes: int = 1
-    y_bytes: int = 1
-
-    @property
-    def outputs(self) -> Triple:
-        d, h, w = (window_length(n, a) for n, a in zip(self.sizes, self.windows, strict=True))
-        return d, h, w
-
-    @property
-    def group_out(self) -> int:
-        return self.channels // self.groups
-
-    @property
-    def planes(self) -> int:
-        """N*C."""
-        return self.batch * self.channels
-
-    @property
-    def pads(self) -> bool:
-        """Whether some window reads outside its axis."""
-        return any(
-            a.left > 0 or (out - 1) * a.stride - a.left + a.extent > n
-            for n, out, a in zip(self.sizes, self.outputs, self.windows, strict=True)
-        )
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether neighbouring windows share inputs: k_eff > stride on an axis with more than one output."""
-        return any(a.extent > a.stride and out > 1 for out, a in zip(self.outputs, self.windows, strict=True))
-
-
-def layer_shape(op: KernelOp, frames: int | None = None) -> Shape | None:
-    """The shape of a window operator of an int8 graph, None for others. D and W lie inside a frame, H is the stream.
-
-    `frames`: input frames of a layer that runs on the whole clip; None: one output frame, from the rows it reads.
-    """
-    y_bytes = 4 if isinstance(op, ConvAccS8) else 1
-    if isinstance(op, MaxPoolS8 | AveragePoolS8):
-        channels, groups, per, own = op.channels, op.channels, 1, 0
-    elif isinstance(op, Convolution):
-        channels, groups, per = op.channels[1], op.groups, op.weights.shape[4]
-        own = op.weights.nbytes // channels + 4
-    else:
-        return None
-    g = op.geometry
-    rows = replace(g.time, left=0, right=0, ceil_mode=False) if frames is None else g.time
-    sizes = (g.size_in[0], rows.extent if frames is None else frames, g.size_in[1])
-    return Shape(1, channels, groups, per, sizes, (g.depth, rows, g.width), own, 1, y_bytes)
 
 
 def plan_layers(graph: Graph, fast_memory_bytes: int | None, cores: int) -> dict[str, TilePlan]:
@@ -104,7 +36,7 @@ def plan_layers(graph: Graph, fast_memory_bytes: int | None, cores: int) -> dict
     found, problems = {}, []
     for node in graph.nodes:
         assert isinstance(node.op, KernelOp)
-        shape = layer_shape(node.op)
+        shape = node.op.tile_shape()
         if shape is None:
             continue
         try:

@@ -22,6 +22,7 @@ from codegen.ir.graph import Graph, Node, Port, QParams, Tensor, prune
 from codegen.ir.time import Join, Last, Transposed, Window
 from codegen.ir.view import Piece, View, compact
 from codegen.kernels import KERNELS
+from codegen.ops.channels import affine
 from codegen.ops.conv import ConvAccS8, ConvS8, Requantize
 from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, UpsampleS8
 from codegen.ops.pool import AveragePoolS8, MaxPoolS8
@@ -30,9 +31,8 @@ from codegen.ops.table import LutChannelsS8, LutS8
 from codegen.ops.transposed import ConvTransposeS8
 from codegen.options import Options
 from codegen.passes import PASSES
-from codegen.passes.channel_rewrite import affine, shrunk
 from codegen.passes.code_intervals import analyse
-from codegen.passes.constant_channels import remove_constant_channels, work
+from codegen.passes.constant_channels import remove_constant_channels, shrunk, work
 from codegen.pipeline import compile_chosen, render
 from codegen.plan import streaming
 from codegen.plan.choose import Chosen, PlanRow

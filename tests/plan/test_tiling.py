@@ -15,11 +15,10 @@ from codegen.ir.time import Window
 from codegen.ops.conv import ConvS8, Requantize
 from codegen.ops.pool import MaxPoolS8
 from codegen.ops.table import LutS8
+from codegen.ops.tile_shape import Shape
 from codegen.plan.tiling import (
     Block,
-    Shape,
     TilePlan,
-    layer_shape,
     plan_tiles,
     plane_blocks,
     smallest_budget,
@@ -140,7 +139,7 @@ def test_layers_of_a_graph() -> None:
     g = Geometry(Window(3, 2, 1, 1, 1), Window(), side, (1, 16), (1, 16))
     weights, scale = np.ones((8, 3, 1, 3, 4), np.int8), np.ones(8, np.float32)
     conv = ConvS8(g, weights, np.zeros(8, np.int64), 1, 0, Requantize(scale, 0))
-    row, clip = layer_shape(conv), layer_shape(conv, 10)
+    row, clip = conv.tile_shape(), conv.tile_shape(10)
     assert row is not None and clip is not None
     assert row.sizes == (1, 3, 16) and row.outputs == (1, 1, 16)
     assert clip.sizes == (1, 10, 16) and clip.outputs == (1, 5, 16)
@@ -148,9 +147,9 @@ def test_layers_of_a_graph() -> None:
     assert [working_set(row, Block(n, 1, 1, 16)) for n in (1, 8)] == [192 + 56, 192 + 8 * 56]
     plan = plan_tiles(row, 400, 2)
     assert (plan.stage, plan.block, plan.tasks) == (1, Block(3, 1, 1, 16), 3)
-    pooled = layer_shape(MaxPoolS8(g, 4))
+    pooled = MaxPoolS8(g, 4).tile_shape()
     assert pooled == Shape(1, 4, 4, 1, row.sizes, row.windows)
-    assert layer_shape(LutS8(np.zeros(256, np.int8))) is None
+    assert LutS8(np.zeros(256, np.int8)).tile_shape() is None
 
 
 def test_halos_and_remainders() -> None:

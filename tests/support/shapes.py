@@ -6,7 +6,7 @@ from math import prod
 
 from codegen.ir.geometry import same_padding
 from codegen.ir.time import Window
-from codegen.plan.tiling import Shape, Triple, Windows
+from codegen.ops.tile_shape import Shape, Triple, Windows
 
 
 def axis_window(

@@ -15,7 +15,8 @@ from checks import require_tool, run_tool
 from shapes import axis_window
 
 from codegen.ir.geometry import Geometry, window_length
-from codegen.plan.tiling import Shape, TilePlan, plan_tiles, smallest_budget
+from codegen.ops.tile_shape import Shape
+from codegen.plan.tiling import TilePlan, plan_tiles, smallest_budget
 from codegen.resources import runtime_folder
 
 HERE = Path(__file__).parent
