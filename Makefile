@@ -9,11 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 C_SOURCES := $(wildcard runtime_c/*.[ch] tests/*/*.[ch])
 
-.PHONY: help demo test lint clean
+.PHONY: help demo check test lint clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo   build the IMU example, stream its recorded data through the C, compare with the references"
+	@echo "make check  run the tests without the random searches"
 	@echo "make test   run all tests, one process per core (PYTEST_ARGS for more arguments)"
 	@echo "make lint   ruff, mypy --strict, and clang-format where it is installed"
 	@echo "make clean  remove .venv and everything that was built"
@@ -23,6 +24,9 @@ demo: $(VENV)/.verify
 
 test: $(VENV)/.test
 	$(BIN)/pytest -n auto $(PYTEST_ARGS)
+
+check: $(VENV)/.test
+	$(BIN)/pytest -n auto -m 'not search' $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

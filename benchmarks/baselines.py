@@ -1,6 +1,6 @@
 """Whole models by other tools, instructions for one inference.
 
-Measured for this project's kernel study (KERNELS.md, section 6), QEMU guest instructions, best of -O2 and -O3:
+Measured for this project's kernel study, QEMU guest instructions, best of -O2 and -O3:
 TensorFlow Lite Micro with CMSIS-NN, onnx2c, emx-onnx-cgen. The models are the int8 MLPerf Tiny reference models
 (github.com/mlcommons/tiny), for onnx2c and emx-onnx-cgen as ONNX. sww_streaming is one window of 30 frames, all of it
 computed again for every new frame.

@@ -29,7 +29,7 @@ class Problem:
 
 
 class CodegenError(Exception):
-    """Raised by a stage with all problems it found; `exit_code` is the process status (DESIGN.md section 9)."""
+    """Raised by a stage with all problems it found; `exit_code` is the process status (README.md)."""
 
     def __init__(self, stage: str, problems: Problem | Sequence[Problem], exit_code: int = EXIT_UNSUPPORTED) -> None:
         self.stage = stage

@@ -52,6 +52,9 @@ def test_every_block_runs(tmp_path: Path) -> None:
             shutil.copy(source, target)
     blocks = BLOCK.findall(TEXT)
     assert {language for language, _ in blocks} == {"sh", "c", "python", "toml"}
+    for name in ("report-json", "tiles"):
+        blocks += BLOCK.findall((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+    blocks.append(("sh", "cc -std=c99 -fsyntax-only -x c kws_port.h\n"))
     script = "set -euxo pipefail\n" + "\n".join(as_script(language, text) for language, text in blocks)
     script += "\ncd / && head -1 \"$(command -v codegen)\" && python -c 'import codegen; print(codegen.__file__)'\n"
     # The dependencies and the build backend come from this environment: no network is needed.
@@ -75,10 +78,10 @@ def keys(value: Any) -> set[str]:
 
 
 def test_report_keys_are_documented() -> None:
-    section = TEXT.split("## report.json")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "report-json.md").read_text(encoding="utf-8").split("## report.json")[1]
     documented = set(re.findall(r"`(\w+)`", section.split("```sh")[0]))
     found = keys(analyze(MODEL, Options(rate=10.0, fast_memory=400)).to_json())
-    assert found <= documented, f"not in README: {sorted(found - documented)}"
+    assert found <= documented, f"not in docs/report-json.md: {sorted(found - documented)}"
     assert documented <= found | {"ended", "build", "analyze", "MAX_OUT"}, f"gone: {sorted(documented - found)}"
 
 
@@ -99,7 +102,8 @@ def test_options_and_flags_are_documented() -> None:
 
 
 def test_links_and_folders_exist() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
-        assert target.startswith("http") or (ROOT / target).exists(), target
+    for page in (README, ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
     for command in re.findall(r"^make (\w+)", TEXT, re.MULTILINE):
         assert re.search(rf"^{shlex.quote(command)}:", (ROOT / "Makefile").read_text(), re.MULTILINE), command

@@ -18,7 +18,7 @@ MAX_WINDOW = 1 << 15
 def window_length(length: int, w: Window) -> int:
     """Frames that a window yields on `length` frames: floor or ceil((L + left + right - k_eff) / stride) + 1, or 0.
 
-    Ceil mode drops a window that would start in the right padding (DESIGN.md section 6).
+    Ceil mode drops a window that would start in the right padding (docs/numbers.md).
     """
     if length <= 0:
         return 0

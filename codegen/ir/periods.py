@@ -25,7 +25,7 @@ def smallest(holds: Callable[[int], bool], first: int) -> int:
 def phases(graph: TimeGraph) -> dict[str, tuple[int, int]]:
     """(M, P) of every live tensor: its schedule repeats every M input frames = P own frames; S = M/P.
 
-    RINGS.md section 1. Raises PlanError where a join has operands of unequal S.
+    docs/streaming.md. Raises PlanError where a join has operands of unequal S.
     """
     ended = ended_tensors(graph)
     found = dict.fromkeys(graph.inputs, (1, 1))

@@ -39,6 +39,7 @@ def _emission(
     streams = tuple(distinct.index(name) for name in node.inputs)
     frame = graph.tensors[node.output].frame_elements
     made = kernel.emit(node.op, Site(streams, frame, node.name in layout.backwards, target))
+    made = replace(made, numbers={"kernel": kernel.name, **made.numbers})
     if not choices[node.name].tile:
         return made
     headers = (*made.headers, f"{kernel.tiled}_tile")

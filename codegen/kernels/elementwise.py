@@ -54,7 +54,7 @@ class Add(ElementwiseKernel):
         members |= {"parity": p.parity, **listed(p.exceptions, "exceptions"), "lo": p.lo, "hi": p.hi}
         members |= {"shift": split["shift"], "flip": p.flip, "wide": int(p.wide)}
         constants: Constants = {**pair_exceptions(p.exceptions), "pair": Struct("rt_add_t", members)}
-        numbers = {"kernel": self.name, "second": site.streams[-1]}
+        numbers = {"second": site.streams[-1]}
         return Emission("pair", (self.name,), numbers=numbers, constants=constants)
 
 
@@ -69,7 +69,7 @@ class Mul(ElementwiseKernel):
         assert isinstance(p, MulParams)
         members: dict[str, Any] = {"zero_a": p.zero_a, "zero_b": p.zero_b, "linear": linear(p.linear)}
         constants: Constants = {**exceptions(p.linear.exceptions), "pair": Struct("rt_mul_t", members)}
-        numbers = {"kernel": self.name, "second": site.streams[-1]}
+        numbers = {"second": site.streams[-1]}
         return Emission("pair", (self.name,), numbers=numbers, constants=constants)
 
 
@@ -95,7 +95,7 @@ class Softmax(ElementwiseKernel):
         else:
             members |= {"scale_mantissa": p.scale_mantissa, "quotient_bits": p.quotient_bits}
         struct = Struct(f"{self.name[:-3]}_t", members | {"zero_point": p.zero_point, "lo": p.lo, "hi": p.hi})
-        numbers = {"size": op.size, "rows": site.frame // op.size, "kernel": self.name}
+        numbers = {"size": op.size, "rows": site.frame // op.size}
         return Emission("softmax", ("rt_softmax_s8",), (), numbers, tables, {"softmax": struct})
 
 

@@ -103,7 +103,7 @@ class DenseOverTime(CKernel):
             "w": typed(op.weights, f"{op.origin}: [time][out][frame] = {frames} x {outputs} x {frame}"),
             "b": typed(folded(op.bias, flat, op.x_zero_point), "bias - x zero point * sum of weights"),
         }
-        numbers = {"outputs": outputs, "frame": frame, "kernel": self.name}
+        numbers = {"outputs": outputs, "frame": frame}
         return Emission(
             "dense_time", ("rt_reduce_s8",), (), numbers, {**named, **tables}, end_constants={"requantize": struct}
         )

@@ -145,7 +145,7 @@ class Conv(_Product):
             "bias": Ref("b"),
             **rounded,
         }
-        numbers = _common(g, ci, co) | {"kernel": self.name, "weight_bytes": op.weights.itemsize}
+        numbers = _common(g, ci, co) | {"weight_bytes": op.weights.itemsize}
         constants = {"conv": Struct("rt_conv_t", members)}
         return Emission("conv", ("rt_conv_s8",), (self.name,), numbers, {"w": weights, "b": bias, **tables}, constants)
 
@@ -199,7 +199,6 @@ class ConvTranspose(_Product):
             "most_rows": max(1, *(t["rows"] for t in times.values())),
             "stride": stride,
             "group": f"j >> {stride.bit_length() - 1}" if power else f"rt_floor_div(j, {stride})",
-            "kernel": self.name,
         }
         constants = {"conv": Array("rt_conv_t", tuple(convs))}
         return Emission("convt", ("rt_conv_s8",), (self.name,), numbers, tables | more, constants)

@@ -1,4 +1,4 @@
-"""The written reference: which int8 code each operator yields (DESIGN.md section 6). All else is checked against it.
+"""The written reference: which int8 code each operator yields (docs/numbers.md). All else is checked against it.
 
 Codes are int8; a `Quant` is (scale, zero point), the scale a stored float32. `lo`, `hi` bound the output code: the int8
 range, narrowed by a folded Relu or Clip. Rounding is half to even everywhere, then the zero point is added.
@@ -44,7 +44,7 @@ def scale_product(
 ) -> Float32Array:
     """S = f32(f32(xs * ws) / ys), per output channel; the result is float32 [C] (or a scalar array).
 
-    Source: ONNX Runtime QLinearConv and QLinearMatMul (NUMERICS.md section 1). Raises NumericsError if a scale or S is
+    Source: ONNX Runtime QLinearConv and QLinearMatMul (docs/numbers.md). Raises NumericsError if a scale or S is
     not finite and positive, or that of an activation not normal. Weights may have denormal scales, and the product may
     be denormal or 0. An S below the normal numbers becomes the smallest of them: with either one every int32
     accumulator rounds to 0, since |acc| * S < 2^-94.
@@ -67,7 +67,7 @@ def scale_product(
 def global_average_scale(x_scale: float | np.float32, y_scale: float | np.float32, count: int) -> np.float32:
     """S = f32(xs / f32(ys * f32(n))) for the mean of n codes; the accumulator is sum(code) - n * x zero point.
 
-    Source: ONNX Runtime QLinearGlobalAveragePool (NUMERICS.md section 1).
+    Source: ONNX Runtime QLinearGlobalAveragePool (docs/numbers.md).
     """
     if count < 1:
         raise NumericsError(f"average over {count} elements found; at least one is needed")
@@ -200,7 +200,7 @@ def average(
     """Codes of AveragePool: `total`, the sum of (code - x zero point) over a window, by `count`, one rounding.
 
     A padded element counts as 0; whether it is in `count` is the operator's count_include_pad. A declared deviation
-    from runtimes that sum floats (NUMERICS.md section 3).
+    from runtimes that sum floats (docs/numbers.md).
     """
     (_, _), (_, zy) = check_quant(qx), check_quant(qy)
     check_bounds(lo, hi)

@@ -20,7 +20,7 @@ class MatMulS8(KernelOp):
     """int8 contraction: acc = sum((a - a zero point) * (b - b zero point)) in int32, exact, then one rounding.
 
     a [L, A], b [L, B] (or the constant `weights` int8 [B]), y [L, *out]; S = f32(f32(as * bs) / ys), one per channel:
-    output loop i steps by channel[i] through `scale`. Source: ONNX QLinearMatMul-10 and NUMERICS.md section 1.
+    output loop i steps by channel[i] through `scale`. Source: ONNX QLinearMatMul-10 and docs/numbers.md.
     """
 
     out: tuple[Loop, ...]

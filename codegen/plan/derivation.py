@@ -1,4 +1,4 @@
-"""Why every tensor keeps as many frames as it does: formula F1 of RINGS.md with the numbers of the worst clock."""
+"""Why every tensor keeps as many frames as it does: docs/streaming.md with the numbers of the worst clock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where every frame lives. Three forms, and the smallest is taken:
 
-apart   K history rows of a tensor in state plus its new rows of the tick in scratch (RINGS.md section 2, form ii): the
+apart   K history rows of a tensor in state plus its new rows of the tick in scratch (docs/streaming.md): the
         state then holds no row that the next tick does not need, and new rows of different layers share memory. The
         histories and sums of a clip have lifetimes too, and share one block of the state.
 joint   The same for a clip, but new rows lie in that block as well, and the scratch is empty.

@@ -1,6 +1,6 @@
 """What a caller sees: frames per push and at finish, latency, and the clip lengths at which its joins agree.
 
-Sources: RINGS.md section 4 and 5. All clock values and latencies in network input frames.
+Sources: docs/streaming.md. All clock values and latencies in network input frames.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def latency(graph: TimeGraph, output: str) -> Latency | None:
 def hop_wait(graph: TimeGraph, output: str, hop: int) -> int:
     """Most input frames that a finished frame waits for the end of its push, if all pushes have exactly `hop` frames.
 
-    RINGS.md section 4: with g = gcd(M, hop) the wait (-(tau + 1)) mod hop takes all values congruent to it modulo g.
+    docs/streaming.md: with g = gcd(M, hop) the wait (-(tau + 1)) mod hop takes all values congruent to it modulo g.
     """
     if output in ended_tensors(graph):
         return 0

@@ -1,6 +1,6 @@
 """Which input frames an output frame depends on: [S, a, b] forwards, frames needed backwards, exact index sets.
 
-Frame j of a tensor reads network input frames ceil(j*S + a) .. floor(j*S + b) (DESIGN.md section 2). The table
+Frame j of a tensor reads network input frames ceil(j*S + a) .. floor(j*S + b) (docs/streaming.md). The table
 contains the true dependency, and equals it over one phase period unless a stride follows an upsampling. Two things at
 the ends are outside the table: padding, and the last frame that an Upsample with an offset repeats.
 """
@@ -32,7 +32,7 @@ from codegen.ir.time import (
 class Extent:
     """[S, a, b] of a tensor in network input frames; a None = -inf, b None = +inf.
 
-    `wait` is b with the end corrections e of RINGS.md section 1: frame j is handed out once input frame j*S + wait is
+    `wait` is b with the end corrections e of docs/streaming.md: frame j is handed out once input frame j*S + wait is
     there. `ended` is the reason why the tensor has no [S, a, b]: every frame of it reads the whole sequence.
     """
 
@@ -122,7 +122,7 @@ def _add(x: Fraction | None, y: Fraction) -> Fraction | None:
 
 
 def _forward(rule: Rule, sources: list[Extent]) -> Extent:
-    """One row of the table of DESIGN.md section 2."""
+    """One row of the table of docs/streaming.md."""
     x = sources[0]
     e = rule.held_back
     if isinstance(rule, Window):

@@ -1,6 +1,6 @@
 """The streaming schedule: when frames exist, how many rows every tensor keeps, and one small clock for all of it.
 
-Paced execution (RINGS.md section 1): in a tick from clock N to N' <= N + hop every tensor gains the frames
+Paced execution (docs/streaming.md): in a tick from clock N to N' <= N + hop every tensor gains the frames
 clip(A(N)) .. clip(A(N')) - 1, nodes in topological order. The clock runs from `start` (<= 0, pre-roll inside the first
 push) over the T input frames to the end of the post-roll. Once the clock reaches warm_up + period it may be reduced by
 a multiple of `period`: counts, reads and lengths relative to each other do not change, so no index grows for ever.
@@ -110,7 +110,7 @@ def check(graph: TimeGraph) -> None:
 
 
 def rows(graph: TimeGraph, hop: int) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """(keep K, ring R, new m) of every tensor in frames for ticks of <= hop: formula F1 of RINGS.md, exact.
+    """(keep K, ring R, new m) of every tensor in frames for ticks of <= hop: docs/streaming.md, exact.
 
     Beyond F1: Last(count) needs `count` rows at finish; an Upsample with an offset repeats the last frame in a later
     tick than the one that made it, so one row survives. A ring has at least m rows, so that a tick's rows fit side by

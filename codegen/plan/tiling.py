@@ -1,6 +1,6 @@
 """Tiles of pools and convolutions: the block of (N*C, D, H, W) outputs that fits fast memory and gives enough tasks.
 
-The three-stage decision of DESIGN.md section 7, on numbers only. A tile is a block of outputs with everything it reads:
+The three-stage decision of docs/tiles.md, on numbers only. A tile is a block of outputs with everything it reads:
 
     N*C   output channels of all batch items, flattened. A convolution's channel reads all input channels of its group,
           so a block holds whole groups or lies inside one: it never straddles two.
@@ -76,7 +76,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """The block of every tile. stage 0: the whole layer is one tile; 1 .. 3 as in DESIGN.md section 7."""
+    """The block of every tile. stage 0: the whole layer is one tile; 1 .. 3 as in docs/tiles.md."""
 
     shape: Shape
     block: Block

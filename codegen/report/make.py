@@ -160,7 +160,7 @@ def _certificate(op: Op, target: Target) -> dict[str, Any] | None:
 
 
 def kind(graph: Graph) -> str:
-    """One of the kinds of DESIGN.md section 4, in words."""
+    """One of the kinds of docs/streaming.md, in words."""
     if graph.clip_length is None:
         return "endless stream"
     if all(port.view.time_axis is None for port in graph.inputs):

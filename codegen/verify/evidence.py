@@ -37,7 +37,7 @@ DECLARED: Mapping[str, tuple[float, str]] = {
     "Tanh": (1, "vector functions of its own"),
     "LeakyRelu": (1, "vector functions of its own"),
 }
-"""Operators whose codes may differ from onnxruntime's: by how much, and why (DESIGN.md section 6)."""
+"""Operators whose codes may differ from onnxruntime's: by how much, and why (docs/numbers.md)."""
 
 
 FUSES = frozenset("Conv Gemm MatMul Add Mul AveragePool GlobalAveragePool Concat Sigmoid LeakyRelu Softmax".split())

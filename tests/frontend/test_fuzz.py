@@ -10,6 +10,8 @@ from pathlib import Path
 import fuzzing
 import pytest
 
+pytestmark = pytest.mark.search
+
 SHARDS = range(4)
 CASES = 70
 # Found in 30 minutes of fuzzing; what they were is in the tests of test_hostile.py too.

@@ -1,4 +1,4 @@
-"""What cannot stream is refused by name: node, axis, reason, remedy (DESIGN.md section 4); all problems at once."""
+"""What cannot stream is refused by name: node, axis, reason, remedy (docs/streaming.md); all problems at once."""
 
 from __future__ import annotations
 

@@ -245,6 +245,7 @@ def test_int32_bound(shop: Workshop) -> None:
 @settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize("shard", range(SHARDS))
 @given(r=st.randoms(use_true_random=False))
+@pytest.mark.search
 def test_random_equations(tmp_path_factory: pytest.TempPathFactory, shard: int, r: random.Random) -> None:
     """4 shards of 500 equations: the reference gives numpy's exact integers after one documented rounding."""
     r.seed(f"{shard} {r.getrandbits(64)}")
@@ -255,6 +256,7 @@ def test_random_equations(tmp_path_factory: pytest.TempPathFactory, shard: int, 
     assert_same(got, expected(case), repr(case))
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_random_equations_in_c(shop: Workshop, shard: int) -> None:
     """4 shards of 80 equations through compiled C, one library each."""

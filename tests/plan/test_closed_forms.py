@@ -1,4 +1,4 @@
-"""The closed forms of ring sizes agree with the exact rows where they claim to be exact (RINGS.md, F2).
+"""The closed forms of ring sizes agree with the exact rows where they claim to be exact (docs/streaming.md).
 
 F2 holds for a tensor of one phase (nothing upsamples above it), any readers, any hop, with tight lookaheads.
 """

@@ -26,6 +26,8 @@ from codegen.pipeline import load_int8
 from codegen.plan.outputs import is_legal
 from codegen.plan.receptive_field import Extent, analyse, dependency
 
+pytestmark = pytest.mark.search
+
 GRAPHS = 200
 BATCH = 20
 ATTEMPTS = 12  # random clips: a nudge may hide behind a saturated code or a larger neighbour

@@ -1,7 +1,7 @@
 """The C keeps exactly the history rows that it needs, and touches nothing outside of its own memory.
 
 Tightness: with one row less in one history, some push pattern gives wrong frames (or a crash). The patched models are
-real generated C; what the simulation calls loose (declared in RINGS.md) is counted, and stays the exception.
+real generated C; what the simulation calls loose (declared in docs/streaming.md) is counted, and stays the exception.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from codegen.plan.outputs import is_legal
 from codegen.plan.streaming import StreamPlan
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
+
+pytestmark = pytest.mark.search
 
 GRAPHS = 50
 BATCH = 10

@@ -35,6 +35,8 @@ from codegen.plan.memory import place
 from codegen.plan.order import orders
 from codegen.plan.tiling import plan_layers
 
+pytestmark = pytest.mark.search
+
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BATCHES = 6
 GRAPHS = 4

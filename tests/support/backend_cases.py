@@ -9,7 +9,6 @@ the dequantized inputs. Tests are declared for the newest opset that the importe
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,23 +65,24 @@ class Score:
         return len(self.passed) + len(self.refused) + len(self.failed)
 
 
-def node_tests(share: int = 1) -> Iterator[tuple[str, str, list[NodeTest]]]:
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def node_tests(letters: str = LETTERS) -> Iterator[tuple[str, str, list[NodeTest]]]:
     """(test name, operator, variants to try in turn) of the node tests of operators that the importer knows.
 
-    share: one in so many of each operator's tests, the first one always.
+    letters: of operators that begin with one of them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = collect_testcases(None)
     known = {op for domain, op in LOWER if domain == ""} | set(AS_THEY_ARE)
-    seen: Counter[str] = Counter()
     for case in sorted(cases, key=lambda c: c.name):
         graph = case.model.graph
         if len(graph.node) != 1 or graph.node[0].op_type not in known or graph.node[0].domain not in ("", "ai.onnx"):
             continue
         op = graph.node[0].op_type
-        seen[op] += 1
-        if (seen[op] - 1) % share:
+        if op[0] not in letters:
             continue
         values = _arrays(case.data_sets[0])
         if values is None:
@@ -227,11 +227,9 @@ def markdown(scores: dict[str, Score]) -> str:
     """The scoreboard: one row per operator."""
     rows = ["| operator | run | passed | refused | failed | reasons of refusals |", "|---|---:|---:|---:|---:|---|"]
     for op, score in sorted(scores.items()):
-        reasons = "; ".join(dict.fromkeys(reason(text) for text in score.refused.values()))
+        reasons = "; ".join([*dict.fromkeys(reason(text) for text in score.refused.values())][:3])
         cells = [op, score.run, len(score.passed), len(score.refused), len(score.failed), reasons]
         rows.append(f"| {' | '.join(map(str, cells))} |")
-    total = [sum(len(getattr(s, part)) for s in scores.values()) for part in ("passed", "refused", "failed")]
-    rows.append(f"| **all {len(scores)}** | {sum(total)} | {total[0]} | {total[1]} | {total[2]} | |")
     return "\n".join(rows)
 
 

@@ -17,6 +17,8 @@ from codegen.plan.outputs import is_legal
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 
+pytestmark = pytest.mark.search
+
 GRAPHS = 64
 SLOW_GRAPHS = 400
 ENOUGH = 6  # sample frames that a strided operator must leave for those behind it

@@ -31,6 +31,8 @@ from codegen.pipeline import load_int8
 from codegen.reference import whole_clip
 from codegen.verify.verification import random_feed
 
+pytestmark = pytest.mark.search
+
 BATCHES = 25
 GRAPHS = 13  # per batch: 325 in a normal run
 SANITIZE = ("-std=c99", "-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -67,7 +69,7 @@ def against_runtime(g: Generated, seed: int) -> Counter[str]:
     """Operator by operator on onnxruntime's own codes of the operands: how many codes differ from its result, by type.
 
     Never by more than one code. What onnxruntime computes in float (ConvTranspose, AveragePool, functions) or rounds
-    after adding the zero point (Add, Sub, Mul) decides ties its own way (DESIGN.md section 6); all else is equal.
+    after adding the zero point (Add, Sub, Mul) decides ties its own way (docs/numbers.md); all else is equal.
     """
     model = onnx.load(g.path)
     made = {name for node in model.graph.node for name in node.output}

@@ -140,7 +140,7 @@ def _with_constant(node: OnnxNode, x: View, const: Const, swapped: bool, ctx: Lo
 
 UNARY = (
     "Relu LeakyRelu Elu Selu Celu Sigmoid Tanh HardSigmoid HardSwish Softplus Softsign Gelu Erf Exp Log Sqrt Neg Abs "
-    "Reciprocal Floor Ceil Round Sign Sin Cos ThresholdedRelu Mish Swish"
+    "Reciprocal Floor Ceil Round Sign Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh ThresholdedRelu Mish Swish"
 ).split()
 
 BINARY = "Add Sub Mul Div Max Min Pow Sum PRelu".split()

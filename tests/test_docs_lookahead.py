@@ -1,4 +1,4 @@
-"""The numbers of README's section on lookahead and history, from models built just as it says."""
+"""The numbers of docs/streaming.md's section on lookahead and history, from models built just as it says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codegen import analyze
 from codegen.options import Options
 from codegen.pipeline import compile_model
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "streaming.md").read_text(encoding="utf-8")
 SECTION = TEXT.split("## Lookahead and history")[1].split("\n## ")[0]
 
 
