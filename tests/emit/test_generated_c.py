@@ -353,21 +353,25 @@ def test_clock_presets(shop: Workshop) -> None:
 
 def test_same_input_same_bytes(shop: Workshop, tmp_path: Path) -> None:
     """Twice in this process, and in two others with different hash seeds and another folder."""
+    made = []
     for name in ("residual", "two_inputs", "image_clip"):
-        model = DIVERSE[name]()
         path = tmp_path / f"{name}.onnx"
-        path.write_bytes(model.SerializeToString())
-        first = shop.build(path)
-        assert first.files == shop.build(path).files
-        script = "import sys, json, codegen; print(json.dumps(codegen.build(sys.argv[1], codegen.Options(name='m'))))"
-        for seed in ("1", "77"):
-            environment = os.environ | {"PYTHONHASHSEED": seed}
-            done = subprocess.run(
-                [sys.executable, "-c", script, path], capture_output=True, text=True, check=True, env=environment
-            )
-            assert json.loads(done.stdout) == first.files
-        text = "".join(first.files.values())
+        path.write_bytes(DIVERSE[name]().SerializeToString())
+        made.append((path, shop.build(path).files))
+        assert made[-1][1] == shop.build(path).files
+        text = "".join(made[-1][1].values())
         assert str(tmp_path) not in text and os.uname().nodename not in text.split()
+    build = "[codegen.build(path, codegen.Options(name='m')) for path in sys.argv[1:]]"
+    for seed in ("1", "77"):
+        command = [
+            sys.executable,
+            "-c",
+            f"import sys, json, codegen; print(json.dumps({build}))",
+            *(p for p, _ in made),
+        ]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert json.loads(done.stdout) == [files for _, files in made]
 
 
 def test_no_float_and_no_forbidden_headers(generated: dict[str, Generated]) -> None:
