@@ -7,6 +7,7 @@ import numpy as np
 
 from codegen.codes import INT8, SHIFT, UINT8, shift_of
 from codegen.errors import CodegenError, Problem, printable
+from codegen.int8.code_params import code_params
 from codegen.int8.contractions import constants_of, contraction_s8
 from codegen.int8.expressions import (
     MOVES,
@@ -24,20 +25,19 @@ from codegen.int8.expressions import (
     side_of,
     without_form,
 )
+from codegen.int8.moves import average_pool, moved
 from codegen.int8.operands import affine, code_bounds, two_operands, with_constant_operand
 from codegen.int8.outputs import output_port
 from codegen.int8.products import FLOAT_HINT, FailedError, folded, product_s8
 from codegen.int8.softmax import softmax_s8
-from codegen.int8.tables import compared, compares
+from codegen.int8.tables import compared, grid_table
 from codegen.int8.unary import function_of, is_clamp, with_constant
 from codegen.int8.weights import NOTE as QUANTIZED
 from codegen.ir.graph import Const, Graph, Node, Port, QParams, Tensor, prune
-from codegen.ir.op import Op
 from codegen.ir.real import (
     Affine,
     Binary,
     Composite,
-    Concat,
     Contract,
     Conv,
     ConvTranspose,
@@ -45,10 +45,8 @@ from codegen.ir.real import (
     Dequantize,
     EinsumChain,
     GlobalReduce,
-    LastFrame,
     Pool,
     Quantize,
-    Resample,
     Softmax,
     Unary,
 )
@@ -57,9 +55,8 @@ from codegen.ir.view import View
 from codegen.numerics import reference as numeric
 from codegen.numerics.exact import NumericsError
 from codegen.ops.base import KernelOp
-from codegen.ops.move import ConcatS8, Copy, LastS8, PadFrames, Truncate, UpsampleS8
+from codegen.ops.move import PadFrames, Truncate
 from codegen.ops.pair import SelectS8
-from codegen.ops.pool import AveragePoolS8, MaxPoolS8
 from codegen.ops.reduce import ReduceS8
 from codegen.ops.table import LutS8
 
@@ -114,7 +111,7 @@ class Int8Builder:
     floats: int = 0
 
     def __post_init__(self) -> None:
-        self.codes = _code_params(self.graph)
+        self.codes = code_params(self.graph)
         ports = {port.tensor for port in self.graph.inputs}
         self.raw_params = {
             node.inputs[0]: node.op.qparams
@@ -217,33 +214,11 @@ class Int8Builder:
         op = node.op
         if isinstance(op, PadFrames):
             op = replace(op, code=int(op.value) - shift)
-        moved = self._move(op, node, operands) or compared(op, shift)
-        if moved is None:
+        made = moved(op, operands, self.tensors) or compared(op, shift)
+        if made is None:
             self.fail(node, f"{node.op_type} on quantized codes", "DequantizeLinear -> operator -> QuantizeLinear")
             raise FailedError
-        self.stored[node.output] = self.emit(moved, names, q, node)
-
-    def _move(self, op: Op, node: Node, operands: Sequence[Codes]) -> KernelOp | None:
-        """The int8 form of an operator that moves or selects codes of one scale."""
-        if isinstance(op, Copy | PadFrames | Truncate):
-            return op
-        if isinstance(op, Concat):
-            return ConcatS8(op.outer, op.sizes, op.inner)
-        if isinstance(op, Resample):
-            return UpsampleS8(op.time, op.frame_in, op.index)
-        if isinstance(op, LastFrame):
-            return LastS8(op.rule())
-        if isinstance(op, Pool) and op.kind == "Max":
-            return MaxPoolS8(op.geometry, self._channels(op, operands[0].tensor))
-        if isinstance(op, GlobalReduce) and selects(op):
-            q = operands[0].q
-            return ReduceS8(kind_of(op), op.block, op.over_time, op.frames, q, q)
-        return None
-
-    def _channels(self, op: Pool, tensor: str) -> int:
-        """Channels of a pool's frames: the last dimension of a stored frame may be another axis where there is one."""
-        depth, width = op.geometry.size_in
-        return self.tensors[tensor].frame_elements // (depth * width)
+        self.stored[node.output] = self.emit(made, names, q, node)
 
     def force(self, real: Real, q: QParams, node: Node) -> str:
         """The stored tensor that holds `real` quantized with `q`, made once; `node` is the QuantizeLinear."""
@@ -297,8 +272,7 @@ class Int8Builder:
         if isinstance(op, Conv | DenseOverTime | ConvTranspose):
             return product_s8(self, real.node, op, x.q, q, bounds)
         if isinstance(op, Pool) and op.kind == "Average":
-            channels = self._channels(op, x.tensor)
-            return average_pool(op, channels, self.tensors[x.tensor].length, self.graph.clip_length, x.q, q, bounds)
+            return average_pool(op, self.tensors[x.tensor], self.graph.clip_length, x.q, q, bounds)
         if isinstance(op, GlobalReduce) and kind_of(op) in ("Mean", "Sum"):
             return ReduceS8(kind_of(op), op.block, op.over_time, op.frames, x.q, q, bounds)
         if isinstance(op, Softmax) and op.over_time:
@@ -350,10 +324,10 @@ class Int8Builder:
             raise FailedError
         first = real.operands[0]
         if isinstance(first, Codes) and len(real.operands) == 1 and not isinstance(op, PadFrames):
-            moved = self._move(op, real.node, [first])
-            assert moved is not None
+            made = moved(op, [first], self.tensors)
+            assert made is not None
             exact = first.q.same_codes(q) and not functions
-            out = self.emit(moved, [first.tensor], first.q, real.node if not exact else renamed(real.node, node))
+            out = self.emit(made, [first.tensor], first.q, real.node if not exact else renamed(real.node, node))
             return out if exact else self._table(Codes(out, first.q), functions, q, node)
         operands = []
         for i, operand in enumerate(real.operands):
@@ -371,9 +345,9 @@ class Int8Builder:
             for function in functions:
                 fill = float(np.float32(function_of(function)(fill)))
             op = replace(op, code=int(numeric.quantize(np.asarray([fill], np.float32), (q.scale, q.zero_point))[0]))
-        moved = self._move(op, real.node, operands)
-        assert moved is not None
-        return self.emit(moved, [c.tensor for c in operands], q, renamed(real.node, node))
+        made = moved(op, operands, self.tensors)
+        assert made is not None
+        return self.emit(made, [c.tensor for c in operands], q, renamed(real.node, node))
 
     def _bind_input(self, real: RawInput, q: QParams, node: Node) -> str:
         known = self.quantized_inputs.get(real.tensor)
@@ -406,12 +380,12 @@ class Int8Builder:
         if isinstance(real, Codes):
             return real
         if isinstance(real, Pending) and (isinstance(real.node.op, MOVES) or selects(real.node.op)):
-            moved = real.operands[:1] if isinstance(real.node.op, Truncate) else real.operands
-            inner = [self.as_codes(operand, node) for operand in moved]
+            read = real.operands[:1] if isinstance(real.node.op, Truncate) else real.operands
+            inner = [self.as_codes(operand, node) for operand in read]
             if all(c.q.same_codes(inner[0].q) for c in inner):
                 return Codes(self.force(real, inner[0].q, real.node), inner[0].q)
         if isinstance(real, Chain) and isinstance(real.base, Codes):
-            x, table = real.base, _grid_table(real.base.q, real.functions)
+            x, table = real.base, grid_table(real.base.q, real.functions)
             if table is not None:
                 like = replace(node, output=x.tensor) if x.tensor in self.graph.tensors else node
                 named = f"{x.tensor}/{real.functions[-1].kind}"
@@ -511,61 +485,3 @@ class Int8Builder:
 
     def input(self, port: Port) -> Port:
         return replace(port, qparams=self.tensors[port.tensor].qparams)
-
-
-def _code_params(graph: Graph) -> dict[str, QParams]:
-    """QParams of every code tensor: from its QuantizeLinear or DequantizeLinear, carried over operators on codes."""
-    known: dict[str, QParams] = {}
-    for node in graph.nodes:
-        if isinstance(node.op, Quantize):
-            known[node.output] = node.op.qparams
-        elif isinstance(node.op, Dequantize):
-            known.setdefault(node.inputs[0], node.op.qparams)
-    reals = {node.output for node in graph.nodes if isinstance(node.op, Dequantize)}
-    changed = True
-    while changed:
-        changed = False
-        for node in graph.nodes:
-            if isinstance(node.op, Quantize | Dequantize) or node.output in reals:
-                continue
-            read = node.inputs[:1] if isinstance(node.op, Truncate) else node.inputs
-            names = [*read, node.output]
-            q = next((known[name] for name in names if name in known), None)
-            if q is None or not _carries(node, graph, reals):
-                continue
-            for name in names:
-                if name not in known:
-                    known[name] = q
-                    changed = True
-    return known
-
-
-def _carries(node: Node, graph: Graph, reals: set[str]) -> bool:
-    """Whether the node moves or compares codes (its inputs are not reals)."""
-    if any(name in reals for name in node.inputs):
-        return False
-    return isinstance(node.op, (*MOVES, Pool)) or compares(node.op)
-
-
-def _grid_table(x: QParams, functions: Sequence[Unary]) -> numeric.Int8Array | None:
-    """The codes of functions of all codes, with the same QParams; None where a result lies between two codes."""
-    q = (x.scale, x.zero_point)
-    chain = numeric.chain(*(function_of(f) for f in functions))
-    table = numeric.unary_table(chain, q, q)
-    values = numeric.dequantize(numeric.CODES, q)
-    wanted = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
-    return table if np.array_equal(numeric.dequantize(table.astype(np.int64), q), wanted) else None
-
-
-def average_pool(
-    op: Pool, channels: int, length: int, clip: int | None, x: QParams, y: QParams, bounds: tuple[int, int]
-) -> KernelOp:
-    """AveragePool; where one window covers a whole clip, a running sum instead of a window of all its frames."""
-    g = op.geometry
-    d, w = g.depth, g.width
-    whole = (w.taps, d.taps, g.time.taps) == (g.size_in[1], g.size_in[0], length) and g.size_out == (1, 1)
-    unpadded = all((a.left, a.right, a.dilation) == (0, 0, 1) for a in (g.time, d, w))
-    if clip is not None and length > 1 and whole and unpadded:
-        block = (1, g.size_in[0] * g.size_in[1], channels)
-        return ReduceS8("Average", block, True, length, x, y, bounds)
-    return AveragePoolS8(g, channels, op.count_include_pad, x, y, bounds)

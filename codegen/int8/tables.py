@@ -117,3 +117,13 @@ def compared(op: Op, shift: int) -> KernelOp | None:
 
 def _stored(codes: npt.ArrayLike, shift: int) -> npt.NDArray[np.int8]:
     return np.clip(np.asarray(codes, np.float64) - shift, *INT8.bounds).astype(INT8.dtype)
+
+
+def grid_table(x: QParams, functions: Sequence[Unary]) -> numeric.Int8Array | None:
+    """The codes of functions of all codes, with the same QParams; None where a result lies between two codes."""
+    q = (x.scale, x.zero_point)
+    chain = numeric.chain(*(function_of(f) for f in functions))
+    table = numeric.unary_table(chain, q, q)
+    values = numeric.dequantize(numeric.CODES, q)
+    wanted = np.asarray([np.float32(chain(float(v))) for v in values], np.float32)
+    return table if np.array_equal(numeric.dequantize(table.astype(np.int64), q), wanted) else None
